@@ -1,0 +1,87 @@
+"""show, figures: what is done with records."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import options as o
+
+
+def register(app: typer.Typer) -> None:
+    app.command("show")(o.told(show))
+    app.command("figures")(o.told(figures))
+
+
+def varying(table) -> list[str]:
+    """The workload fields in which the records of `table` differ."""
+    names = [c for c in table.columns if c.startswith("workload.")]
+    return [c for c in names if table[c].astype(str).nunique() > 1]
+
+
+def summary(table):
+    """A rich table: one row a record, ratios against the first timed arm of the same workload."""
+    axes = varying(table)
+    workloads = [c for c in table.columns if c.startswith("workload.")]
+    rows = []
+    same = table[[*workloads, "op", "clock", "environment.device"]]
+    keys = same.apply(lambda row: " ".join(map(str, row)), axis=1)
+    base = table[table["median_us"].notna()].groupby(keys)["median_us"].first()
+    for (_, r), key in zip(table.iterrows(), keys, strict=True):
+        timed = r["median_us"] == r["median_us"]
+        place = [f"{c.removeprefix('workload.')}={r[c]:g}" if isinstance(r[c], float) else
+                 f"{c.removeprefix('workload.')}={r[c]}" for c in axes]  # fmt: skip
+        rows.append([
+            r["op"], r["arm"], " ".join(place), r["verdict.status"] if not timed else r["clock"],
+            f"{r['median_us']:,.1f}" if timed else "-",
+            f"{r['low_us']:,.1f}-{r['high_us']:,.1f}" if timed else "-",
+            len(r["samples_us"]),
+            f"{base[key] / r['median_us']:.2f}x" if timed else "-",
+            f"{r['gb_per_s']:,.0f}" if timed else "-",
+            " ".join(r["flags"]) or (r["verdict.why"] or "")[:60],
+        ])  # fmt: skip
+    columns = ["op", "arm", "workload", "clock", "median us", "5-95 %", "n", "speed-up", "GB/s", ""]
+    title = " / ".join(sorted(table["environment.device"].unique()))
+    return o.grid(title, columns, rows, right=4)
+
+
+def show(
+    file: Annotated[list[Path], typer.Argument(help="Record files, or folders of them.")],
+    op: Annotated[str | None, typer.Option(help="Only this op.")] = None,
+    json: o.AsJson = False,
+) -> int:
+    """Print records: status, median, spread, speed-up over the first arm of the same workload."""
+    from .. import record
+    from ..fields import choose
+
+    table = record.load(*file)
+    if op is not None:
+        table = table[table["op"] == choose("op in these records", op, table["op"].unique())]
+    if json:
+        print(table.drop(columns="samples_us").to_json(orient="records", indent=1))
+    else:
+        o.out.print(summary(table))
+    return 0
+
+
+def figures(
+    records: Annotated[
+        list[Path] | None, typer.Argument(help="Record files or folders. Default: traces/records.")
+    ] = None,
+    to: Annotated[Path, typer.Option(help="Folder of the figures.")] = Path("figures"),
+    json: o.AsJson = False,
+) -> int:
+    """Draw every figure that the records allow, one set a device and clock."""
+    from .. import figures as f
+    from .. import record
+
+    table = record.load(*(records or [Path("traces/records")]))
+    made = f.draw_all(table, to)
+    if json:
+        o.print_json([str(path) for path in made])
+    else:
+        for path in made:
+            o.out.print(str(path), highlight=False)
+    if not made:
+        return o.fail("these records hold nothing that a figure shows")
+    return 0

@@ -1,0 +1,153 @@
+"""Correctness: a variant may be timed only after it has passed here, on the same inputs.
+
+What a wrong kernel could hide behind is taken away first: memory that still holds an old answer
+(poisoned allocations, and the kernel runs before the reference), writes beside the destination
+(guard bytes), changed inputs (compared bit for bit), a host read that a graph would not repeat.
+"""
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import ranges
+from .compare import same_bits
+from .machine import synchronize
+from .op import Config, Inputs, Op, Output, Variant, Verdict, Workload
+
+GUARD_BYTES = 4096  # on either side of every tensor that a run may write
+GUARD = 0x5A
+POISON = 0xA5  # of integer memory that nobody has written; floating memory is NaN
+
+_ALLOCATIONS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+_HOST_READS = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim",
+               "unique_consecutive", "is_nonzero", "equal"}  # fmt: skip
+
+
+class HostRead(RuntimeError):
+    """A variant that calls itself capturable read the device on the host."""
+
+
+class Watch(TorchDispatchMode):
+    """Poison what torch.empty returns; where `capturable`, refuse reads of the device."""
+
+    def __init__(self, capturable: bool):
+        super().__init__()
+        self.capturable = capturable
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        if self.capturable:
+            target = kwargs.get("device")
+            to_host = name in ("_to_copy", "copy_") and _leaves_device(name, args, target)
+            boolean_index = name in ("index", "index_put", "index_put_") and any(
+                isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8)
+                for i in args[1]
+            )
+            if name in _HOST_READS or to_host or (boolean_index and name == "index"):
+                raise HostRead(f"{name} reads the device on the host")
+        out = func(*args, **kwargs)
+        if name in _ALLOCATIONS and out.numel():
+            poison(out)
+        return out
+
+
+def _leaves_device(name: str, args: tuple, target: Any) -> bool:
+    if name == "copy_":
+        return args[0].device.type == "cpu" and args[1].device.type != "cpu"
+    return target is not None and torch.device(target).type == "cpu" and args[0].is_cuda
+
+
+def poison(tensor: torch.Tensor) -> None:
+    """Fill with what no kernel returns on purpose: NaN, or 0xA5 in every byte."""
+    if tensor.dtype.is_floating_point:
+        tensor.fill_(torch.nan)
+    elif tensor.dtype == torch.bool:
+        tensor.fill_(True)
+    else:
+        bits = 8 * tensor.element_size()
+        value = int.from_bytes(bytes([POISON]) * tensor.element_size(), "little")
+        signed = tensor.dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
+        tensor.fill_(value - (1 << bits) if signed else value)
+
+
+def guarded(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return (a copy with the strides of `tensor`, the guard before it, the guard behind it)."""
+    if not tensor.numel():
+        none = tensor.new_empty(0, dtype=torch.uint8)
+        return tensor.clone(), none, none
+    size = tensor.element_size()
+    span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    whole = torch.empty(2 * GUARD_BYTES + span * size + 16, dtype=torch.uint8, device=tensor.device)
+    end = GUARD_BYTES + span * size
+    before, behind = whole[:GUARD_BYTES], whole[end : end + GUARD_BYTES]
+    before.fill_(GUARD)
+    behind.fill_(GUARD)
+    inner = whole[GUARD_BYTES:end].view(tensor.dtype)
+    copy = inner.as_strided(tensor.shape, tensor.stride(), inner.storage_offset())
+    copy.copy_(tensor)
+    return copy, before, behind
+
+
+def check(
+    v: Variant, w: Workload, config: Config = None, *, device: str, inputs: Inputs = None
+) -> Verdict:
+    """Compare `v` with its op's reference on `w`. A fault of the variant is a verdict.
+
+    `inputs`, where given, are `v.op.make_inputs(w, device)`, made before; they are not changed by
+    a variant that passes.
+    """
+    config = v.config if config is None else config
+    if reason := v.requires(w, config):
+        return Verdict("unsupported", why=reason)
+    op = v.op
+    if inputs is None:
+        with ranges.span("inputs"):
+            inputs = op.make_inputs(w, device)
+    guards = {name: guarded(getattr(inputs, name)) for name in op.writes}
+    x = inputs._replace(**{name: copy for name, (copy, _, _) in guards.items()})
+    kept = {
+        name: t.clone()
+        for name, t in inputs._asdict().items()
+        if isinstance(t, torch.Tensor) and name not in op.writes
+    }
+    try:
+        with ranges.span("kernel"), Watch(v.capturable):
+            actual = v(x, config)
+        synchronize(device)
+    except HostRead as error:
+        return Verdict("incorrect", why=f"{error}, yet the variant calls itself capturable")
+    except Exception as error:  # a kernel that cannot run is a result, not the end of a study
+        return Verdict("error", why=f"{type(error).__name__}: {_first_line(error)}")
+    for name, before in kept.items():
+        if not same_bits(getattr(x, name), before):
+            return Verdict("incorrect", why=f"the input {name} was modified")
+    for name, (_, before, behind) in guards.items():
+        if not (before == GUARD).all() or not (behind == GUARD).all():
+            return Verdict("incorrect", why=f"memory beside {name} was written")
+    with ranges.span("reference"):
+        expected = op.reference(v.widens(inputs))
+    if reason := _form(op, actual, expected):
+        return Verdict("incorrect", why=reason)
+    return op.compare(x, actual, expected)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:300]
+
+
+def _form(op: Op, actual: Output, expected: Output) -> str | None:
+    """Why `actual` is not an output of `op` at all, or None."""
+    if type(actual) is not op.Output:
+        return f"returned {type(actual).__name__}, not {op.Output.__name__}"
+    for name, got, want in zip(expected._fields, actual, expected, strict=True):
+        if not isinstance(got, torch.Tensor):
+            return f"{name} is {type(got).__name__}, not a tensor"
+        if got.shape != want.shape:
+            return f"{name} has shape {tuple(got.shape)}, not {tuple(want.shape)}"
+        if got.dtype != getattr(torch, op.dtypes[name]):
+            return f"{name} is {got.dtype}, not torch.{op.dtypes[name]}"
+        if got.device != want.device:
+            return f"{name} is on {got.device}, not on {want.device}"
+    return None

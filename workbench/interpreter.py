@@ -1,0 +1,137 @@
+"""Repairs for Triton's CPU interpreter, which gets bfloat16 and fp8 wrong without a word.
+
+Checked bit for bit against torch (tests/test_interpreter.py) for Triton 3.6: the stock interpreter
+keeps bfloat16 as 16-bit integers and multiplies those, truncates float32 to bfloat16, and does not
+saturate on the way to e4m3. `repair` mends conversions, arithmetic and `tl.dot`; it does not mend
+`tl.sum` of a bfloat16 tensor, so kernels widen to float32 before they add up.
+"""
+
+import functools
+import os
+
+import numpy as np
+import torch
+
+_TORCH = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp32": torch.float32,
+    "fp8e4nv": torch.float8_e4m3fn,
+    "fp8e5": torch.float8_e5m2,
+}
+_BITS = {"bf16": np.uint16, "fp16": np.float16, "fp32": np.float32, "fp8e4nv": np.uint8,
+         "fp8e5": np.uint8}  # fmt: skip
+_SIGNED = {"bf16": np.int16}  # torch has few operations on unsigned 16-bit integers
+
+
+def active() -> bool:
+    """Whether Triton interprets kernels in this process; fixed when triton was first imported."""
+    return os.environ.get("TRITON_INTERPRET", "0") == "1"
+
+
+def widen(data: np.ndarray, name: str) -> np.ndarray:
+    """The float32 values of `data`, an array that holds Triton's type `name`."""
+    bits = np.ascontiguousarray(data).view(_BITS[name]).view(_SIGNED.get(name, _BITS[name]))
+    return torch.from_numpy(bits.copy()).view(_TORCH[name]).float().numpy().reshape(np.shape(data))
+
+
+def narrow(values: np.ndarray, name: str) -> np.ndarray:
+    """float32 `values` as Triton's type `name`, rounded to nearest even; e4m3 saturates."""
+    tensor = torch.from_numpy(np.ascontiguousarray(values, np.float32).copy())
+    if name == "fp8e4nv":  # as cvt.rn.satfinite.e4m3x2 does
+        tensor = torch.where(tensor.isnan(), tensor, tensor.clamp(-448.0, 448.0))
+    kept = tensor.to(_TORCH[name]).view(torch.int16 if name == "bf16" else _TORCH[name])
+    if name.startswith("fp8"):
+        kept = kept.view(torch.uint8)
+    return kept.numpy().view(_BITS[name]).reshape(np.shape(values))
+
+
+@functools.cache
+def repair() -> None:
+    """Mend the interpreter of this process, once. Call after importing triton, before a launch."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    builder, handle = interpreter.InterpreterBuilder, interpreter.TensorHandle
+
+    def scalar(x):
+        return x.dtype.scalar.name
+
+    def up(x):
+        return handle(widen(x.data, scalar(x)), tl.float32) if scalar(x) in _TORCH else x
+
+    def down(values):
+        return handle(narrow(values, "bf16"), tl.bfloat16)
+
+    _mend_casts(builder, handle, scalar, interpreter._get_np_dtype, tl)
+    dot, binary, unary, fma = (
+        builder.create_dot, builder.binary_op, builder.unary_op, builder.create_fma
+    )  # fmt: skip
+    builder.create_dot = lambda self, a, b, d, *rest: dot(self, up(a), up(b), d, *rest)
+
+    def binary_op(self, left, right, op):
+        if scalar(left) != "bf16" or scalar(right) != "bf16":
+            return binary(self, left, right, op)
+        values = op(widen(left.data, "bf16"), widen(right.data, "bf16"))
+        return handle(values, tl.int1) if values.dtype == np.bool_ else down(values)
+
+    def unary_op(self, x, op):
+        return down(op(widen(x.data, "bf16"))) if scalar(x) == "bf16" else unary(self, x, op)
+
+    def create_fma(self, x, y, z):
+        if scalar(z) != "bf16":
+            return fma(self, x, y, z)
+        return down(fma(self, up(x), up(y), up(z)).data)
+
+    builder.binary_op, builder.unary_op, builder.create_fma = binary_op, unary_op, create_fma
+    if not hasattr(builder, "get_bf16"):
+        builder.get_bf16 = lambda self, v: down(np.array([v], np.float32))
+    _cheapen_calls(interpreter)
+
+
+def _mend_casts(builder, handle, scalar, np_dtype, tl) -> None:
+    """Every cast between floating types goes through float32, with torch's rounding."""
+    cast = builder.cast_impl
+
+    def cast_impl(self, source, target):
+        s, d = scalar(source), target.scalar.name
+        if s == d:
+            return source
+        if s in _TORCH and d in _TORCH:
+            return handle(narrow(widen(source.data, s), d).view(np_dtype(target)), target.scalar)
+        if s in ("bf16", "fp8e4nv", "fp8e5"):
+            return handle(widen(source.data, s).astype(np_dtype(target)), target.scalar)
+        if d in ("bf16", "fp8e4nv", "fp8e5"):
+            return handle(narrow(source.data.astype(np.float32), d), target.scalar)
+        return cast(self, source, target)
+
+    builder.cast_impl = cast_impl
+    for name in ("si_to_fp", "ui_to_fp", "fp_to_si", "fp_to_ui", "fp_ext", "fp_trunc"):
+        setattr(builder, f"create_{name}", lambda self, x, target: self.cast_impl(x, target))
+
+
+def _cheapen_calls(interpreter) -> None:
+    """Patch triton.language once a launch, not once a device-function call (about 1 ms each)."""
+    scopes = {}
+
+    def call(self, *args, **kwargs):
+        key = id(self.fn.__globals__)
+        if key not in scopes:
+            scopes[key] = interpreter._patch_lang(self.fn)
+        try:
+            return self.rewrite()(*args, **kwargs)
+        except Exception as error:  # the interpreter's own wrapping, kept
+            raise interpreter.InterpreterError(repr(error)) from error
+
+    launch = interpreter.GridExecutor.__call__
+
+    def launch_and_restore(self, *args, **kwargs):
+        try:
+            return launch(self, *args, **kwargs)
+        finally:
+            for scope in reversed(list(scopes.values())):
+                scope.restore()
+            scopes.clear()
+
+    interpreter.InterpretedFunction.__call__ = call
+    interpreter.GridExecutor.__call__ = launch_and_restore

@@ -1,0 +1,1 @@
+"""KV-cache byte layouts, one file a layout."""

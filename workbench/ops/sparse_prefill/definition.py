@@ -1,0 +1,230 @@
+"""Sparse prefill: each query token attends to its own selected rows of one latent cache.
+
+out[t, h] = sum_k softmax_k(sm_scale * q[t, h] . kv[row k]) * kv[row k][:512] over valid lanes of t.
+A lane k is valid when 0 <= indices[t, k] < S and k < topk_length[t]; other lanes are never read. A
+token without a valid lane gives out = 0, lse = -inf. `lse` is base 2 and excludes the sink. An
+attention sink of head h is one more logit (natural log) that takes weight and gives nothing:
+out *= 1 / (1 + exp(sink[h] - ln-sum-exp)). DeepSeek-V3.2 / GLM-5 shapes; contract of FlashMLA's
+sparse prefill but for the base and empty-row value of lse. Seed 004 (sgl-project/sglang#32779).
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+
+from ... import selections
+from ...compare import LSE_TOLERANCE, ROW_SLACK, SLACK, relative_l2, storage_rounding, worst_row
+from ...op import Cost, Op, Verdict
+from ..union_plan.definition import selection_statistics
+
+D = 576  # width of a query and of a cache row: 512 latent + 64 rotary
+DC = 512  # latent width, and the width of a value
+DR = D - DC
+SINKS = ("none", "random", "-inf", "+inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    tokens: int = 2048  # T, query tokens of the call
+    heads: int = 8  # H, query heads of this rank
+    topk: int = 2048  # slots of a token
+    rows: int | None = None  # S, of the cache; none: as many as tokens
+    law: str = "walk"  # how rows are selected: one of selections.LAWS
+    churn: float = 0.10  # share of its rows that a walk swaps from token to token
+    padding: str = "tail"  # where invalid lanes stand: one of selections.PADDINGS
+    holes: float = 0.0  # share of the selected lanes that are made invalid
+    wild: bool = False  # invalid lanes hold any number outside the cache, not only -1
+    length: str = "none"  # topk_length: one of selections.LENGTHS
+    sink: str = "none"  # attn_sink: one of SINKS
+    first_position: int | None = None  # of token 0; none: the queries are the cache's last rows
+    position_stride: int = 1  # above 1: a context-parallel rank's share of the tokens
+    sm_scale: float = 1 / 16  # (192 + 64) ** -0.5, from the head width before absorption
+    seed: int = 0
+
+    def __post_init__(self):
+        selections.check(self)
+        if self.heads < 1:
+            raise ValueError(f"heads={self.heads} is below 1")
+        if self.position_stride < 1:
+            raise ValueError(f"position_stride={self.position_stride} is below 1")
+        if self.sink not in SINKS:
+            raise ValueError(f"sink={self.sink!r} is none of {', '.join(SINKS)}")
+
+    @property
+    def cache_rows(self) -> int:
+        return self.tokens if self.rows is None else self.rows
+
+
+class Inputs(NamedTuple):
+    q: torch.Tensor  # [T, H, 576] bf16, contiguous
+    kv: torch.Tensor  # [S, 576] bf16, rows may be strided; NaN in rows that no token selects
+    indices: torch.Tensor  # [T, topk] int32, rows may be strided
+    positions: torch.Tensor  # [T] int32, place of each query in its request
+    topk_length: torch.Tensor | None  # [T] int32, clamped to [0, topk]
+    attn_sink: torch.Tensor | None  # [H] float32, natural-log logit
+    sm_scale: float
+
+
+class Output(NamedTuple):
+    out: torch.Tensor  # [T, H, 512] bf16
+    lse: torch.Tensor  # [T, H] float32, base 2, without the sink
+
+
+def make_inputs(w: Workload, device: str) -> Inputs:
+    """Draw the tensors of `w`, on the CPU: equal workloads give equal tensors on every device."""
+    gen = torch.Generator().manual_seed(w.seed)
+    places = selections.positions(w.tokens, w.cache_rows, w.first_position, w.position_stride)
+    indices, length = selections.draw(w, places)
+    q = torch.randn(w.tokens, w.heads, D, generator=gen).bfloat16()
+    kv = torch.randn(w.cache_rows, D, generator=gen).bfloat16()
+    valid = selections.valid_lanes(indices, w.cache_rows, length)
+    unread = torch.ones(w.cache_rows, dtype=torch.bool)
+    unread[indices[valid].long()] = False
+    kv[unread] = torch.nan
+    sink = None
+    if w.sink == "random":
+        sink = 2 * torch.randn(w.heads, generator=gen)
+    elif w.sink != "none":
+        sink = torch.full((w.heads,), float(w.sink))
+    tensors = (q, kv, indices, places, length, sink)
+    return Inputs(*(t if t is None else t.to(device) for t in tensors), w.sm_scale)
+
+
+def validate(x: Inputs) -> None:
+    """Raise ValueError on a shape, dtype or stride that would be read as something else."""
+    (tokens, heads), topk = x.q.shape[:2], x.indices.shape[-1]
+    for name, dtype, shape in (
+        ("q", torch.bfloat16, (tokens, heads, D)),
+        ("kv", torch.bfloat16, (len(x.kv), D)),
+        ("indices", torch.int32, (tokens, topk)),
+        ("positions", torch.int32, (tokens,)),
+        ("topk_length", torch.int32, (tokens,)),
+        ("attn_sink", torch.float32, (heads,)),
+    ):
+        tensor = getattr(x, name)
+        if tensor is None:
+            continue
+        if tensor.dtype != dtype or tensor.shape != shape:
+            raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not {dtype} {shape}")
+        if tensor.numel() and tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
+            raise ValueError(f"{name} has a last stride of {tensor.stride(-1)}, not 1")
+    if x.q.numel() and not x.q.is_contiguous():
+        raise ValueError(f"q has strides {x.q.stride()}: only a contiguous query is read")
+
+
+def valid_lanes(x: Inputs) -> torch.Tensor:
+    """Which lanes count [T, topk] bool."""
+    return selections.valid_lanes(x.indices, len(x.kv), x.topk_length)
+
+
+def reference(x: Inputs) -> Output:
+    """The definition, token by token in float64; rows are gathered before they are widened."""
+    tokens, heads, _ = x.q.shape
+    out = torch.zeros(tokens, heads, DC, dtype=torch.float64, device=x.q.device)
+    lse = torch.full((tokens, heads), -torch.inf, dtype=torch.float64, device=x.q.device)
+    valid = valid_lanes(x)
+    for t in range(tokens):
+        rows = x.kv[x.indices[t][valid[t]].long()].double()  # [valid, 576]
+        if not len(rows):
+            continue
+        scores = x.q[t].double() @ rows.T * x.sm_scale  # [H, valid]
+        natural = scores.logsumexp(-1)
+        out[t] = (scores - natural[:, None]).exp() @ rows[:, :DC]
+        if x.attn_sink is not None:
+            out[t] *= torch.sigmoid(natural - x.attn_sink.double())[:, None]
+        lse[t] = natural / math.log(2)
+    return Output(out, lse)
+
+
+def compare(x: Inputs, actual: Output, expected: Output) -> Verdict:
+    """Finite, empty rows as the contract says, lse close, out within twice the storage rounding."""
+    empty = expected.lse.isneginf()
+    if not actual.out.isfinite().all():
+        t, h, _ = (int(i) for i in (~actual.out.isfinite()).nonzero()[0])
+        return Verdict("incorrect", why=f"out is not finite, first at token {t} head {h}")
+    if actual.lse.isnan().any() or not torch.equal(actual.lse.isneginf(), empty):
+        return Verdict("incorrect", why="lse is not -inf exactly where no lane is valid")
+    if actual.out[empty].any():
+        return Verdict("incorrect", why="out is not zero where no lane is valid")
+    off = ((actual.lse - expected.lse).abs() / expected.lse.abs().clamp(min=1))[~empty]
+    if off.numel() and off.max() > LSE_TOLERANCE:
+        return Verdict("incorrect", why=f"lse is off by {off.max():.1e} (base 2)")
+    rounding = storage_rounding(expected.out, torch.bfloat16)
+    error, budget = relative_l2(actual.out, expected.out), SLACK * rounding
+    if error > budget:
+        return Verdict("incorrect", error, budget, f"out is off by {error:.2e} of its norm")
+    worst, row = worst_row(actual.out, expected.out)
+    if worst > ROW_SLACK * rounding:
+        why = f"out of token, head {row} is off by {worst:.2e} of its norm"
+        return Verdict("incorrect", error, budget, why)
+    return Verdict("passed", error, budget)
+
+
+def cost(x: Inputs) -> Cost:
+    """Read each selected row once however many tokens share it; read q, indices, write out, lse."""
+    tokens, heads, _ = x.q.shape
+    valid = valid_lanes(x)
+    seen = torch.zeros(len(x.kv), dtype=torch.bool, device=x.kv.device)
+    seen[x.indices[valid].long()] = True
+    moved = int(seen.sum()) * D * 2 + tokens * heads * ((D + DC) * 2 + 4) + 4 * x.indices.numel()
+    return Cost(moved, 2 * heads * int(valid.sum()) * (D + DC))
+
+
+def statistics(x: Inputs) -> dict:
+    return selection_statistics(x.indices, len(x.kv), x.topk_length)
+
+
+_tiny = Workload(tokens=5, heads=8, topk=70, rows=160, churn=0.3)
+_edges = (
+    _tiny,
+    replace(_tiny, tokens=1),
+    replace(_tiny, tokens=0),
+    replace(_tiny, topk=1),
+    replace(_tiny, topk=64),  # a whole number of tiles
+    replace(_tiny, heads=4),
+    replace(_tiny, heads=16),
+    replace(_tiny, heads=12),  # no power of two
+    replace(_tiny, heads=1),
+    replace(_tiny, rows=32),  # fewer rows than topk: every token pads
+    replace(_tiny, rows=5, first_position=0),  # token 0 sees one row
+    replace(_tiny, padding="head", holes=0.9),  # the first tile is fully masked
+    replace(_tiny, padding="mixed", holes=0.4, law="uniform"),
+    replace(_tiny, holes=1.0),  # nobody selects anything
+    replace(_tiny, holes=1.0, sink="random", length="ragged"),
+    replace(_tiny, wild=True, holes=0.3, padding="mixed"),
+    replace(_tiny, length="ragged", law="uniform", wild=True, holes=0.2, tokens=7),
+    replace(_tiny, length="counted", rows=50),
+    replace(_tiny, sink="random"),
+    replace(_tiny, sink="-inf"),
+    replace(_tiny, sink="+inf"),
+    replace(_tiny, position_stride=3, rows=90),  # a context-parallel rank
+    replace(_tiny, tokens=6, churn=0.0, law="walk"),  # neighbours select the same rows
+    replace(_tiny, sm_scale=1.0),  # a sharp softmax
+)
+
+sparse_prefill = Op(
+    name="sparse_prefill",
+    Workload=Workload,
+    Output=Output,
+    dtypes={"out": "bfloat16", "lse": "float32"},
+    suites={
+        "edges": _edges,
+        "tokens": tuple(
+            Workload(tokens=tokens, rows=rows, heads=heads, churn=churn)
+            for tokens, rows in ((2048, None), (4096, None), (8192, None), (2048, 10240))
+            for heads in (8, 16)
+            for churn in (0.02, 0.10, 0.25)
+        ),
+        "tokens_small": tuple(
+            Workload(tokens=tokens, rows=1024 + tokens, topk=256) for tokens in (32, 64, 128)
+        ),
+    },
+    make_inputs=make_inputs,
+    validate=validate,
+    reference=reference,
+    compare=compare,
+    cost=cost,
+    statistics=statistics,
+)

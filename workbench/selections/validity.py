@@ -1,0 +1,59 @@
+"""What is wrong with a selection, in words that name the row: a check for captures and laws."""
+
+import torch
+
+
+def valid_lanes(
+    indices: torch.Tensor, rows: int, topk_length: torch.Tensor | None
+) -> torch.Tensor:
+    """Which lanes of indices [tokens, topk] count [tokens, topk] bool: the contract's definition."""
+    valid = (indices >= 0) & (indices < rows)
+    if topk_length is not None:
+        valid &= torch.arange(indices.shape[1], device=indices.device) < topk_length[:, None]
+    return valid
+
+
+def violations(
+    indices: torch.Tensor,
+    rows: int,
+    positions: torch.Tensor | None = None,
+    topk_length: torch.Tensor | None = None,
+) -> list[str]:
+    """Return one sentence a kind of fault of indices [tokens, topk]; an empty list where none.
+
+    Looks for: lengths outside [0, topk], rows outside the cache, rows after the query's position,
+    a row twice in one token, and an invalid lane before the last valid one (legal here, refused
+    by kernels that take the length as a count). Lanes at or past topk_length are not looked at.
+    """
+    tokens, topk = indices.shape
+    found = []
+    lane = torch.arange(topk, device=indices.device)
+    counted = torch.ones_like(indices, dtype=torch.bool)
+    if topk_length is not None:
+        outside = ((topk_length < 0) | (topk_length > topk)).nonzero().flatten()
+        if len(outside):
+            t = int(outside[0])
+            found.append(f"topk_length of {len(outside)} tokens is outside [0, {topk}], "
+                         f"first token {t}: {int(topk_length[t])}")  # fmt: skip
+        counted = lane < topk_length[:, None]
+    found += _first(counted & (indices >= rows), indices, f"a row past the cache of {rows} rows")
+    valid = counted & (indices >= 0) & (indices < rows)
+    if positions is not None:
+        late = valid & (indices > positions[:, None])
+        found += _first(late, indices, "a row after the query's own position")
+    unique = torch.where(valid, indices, -1 - lane.to(indices.dtype)).sort(dim=1).values
+    twice = (unique[:, 1:] == unique[:, :-1]) & (unique[:, 1:] >= 0)
+    found += _first(twice, unique[:, 1:], "the same row twice")
+    last = torch.where(valid, lane, -1).amax(1) if topk else lane.new_zeros(tokens)
+    hole = ~valid & (lane < last[:, None])
+    found += _first(hole, indices, "an invalid lane before its last valid one")
+    return found
+
+
+def _first(bad: torch.Tensor, indices: torch.Tensor, what: str) -> list[str]:
+    where = bad.nonzero()
+    if not len(where):
+        return []
+    t, k = (int(i) for i in where[0])
+    count = int(bad.any(1).sum())
+    return [f"{count} tokens hold {what}, first token {t} at lane {k}: {int(indices[t, k])}"]

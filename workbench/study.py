@@ -1,0 +1,213 @@
+"""The data flow in one place: workload, variant, gate, clock, record. A failure is a record too."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from . import record
+from .fields import choose, expanded, replaced
+from .isolate import Died, Worker
+from .machine import Environment, resolve_device
+from .op import Op, Variant, Verdict, Workload
+from .record import Measurement
+from .timing import CLOCKS
+
+LIMIT_S = 120.0  # for each step of a variant: one check, or one sample with its compilation
+BUDGET_S = 2.0  # of samples for each arm; a slow arm gets fewer samples, but at least 5
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A variant with the config fields that a caller asks to differ from its default."""
+
+    variant: Variant
+    changes: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def label(self) -> str:
+        said = ", ".join(f"{name}={value}" for name, value in self.changes)
+        return self.variant.name + (f" {said}" if said else "")
+
+    @property
+    def asked(self) -> dict:
+        config = self.variant.config
+        return (asdict(config) if config is not None else {}) | dict(self.changes)
+
+
+def arms_of(op: Op, names: Iterable[str] = (), changes: dict | None = None) -> list[Arm]:
+    """The arms of a study: variants by name (all where none is named), times the config changes.
+
+    A value of `changes` may be a list or "2,4": one arm each. A variant whose config lacks a field
+    runs without it. Raises ValueError on an unknown variant, a field that none has, a bad value.
+    """
+    names = list(names)
+    chosen = [op.variants[choose(f"variant of {op.name}", n, op.variants)] for n in names or op.variants]
+    fields_of = {v.name: [f.name for f in fields(v.config)] if v.config else [] for v in chosen}
+    known = sorted({f for found in fields_of.values() for f in found})
+    for name in changes or {}:
+        choose("config field", name, known)
+    arms = []
+    for v in chosen:
+        own = {k: x for k, x in (changes or {}).items() if k in fields_of[v.name]}
+        for values in expanded(own):
+            typed = asdict(replaced(v.config, values, f"config of {v.name}")) if values else {}
+            arms.append(Arm(v, tuple((k, typed[k]) for k in values)))
+    return list(dict.fromkeys(arms))
+
+
+def workloads_of(op: Op, suite: str | None = None, changes: dict | None = None) -> list[Workload]:
+    """The workloads of a suite, or the op's default one, with fields changed.
+
+    A value of `changes` may be a list or "2048,4096": one workload each, repeats left out. Raises
+    ValueError on an unknown suite or field, and on a value that the workload refuses.
+    """
+    base = (op.Workload(),) if suite is None else op.suites[choose("suite", suite, op.suites)]
+    grid = expanded(changes or {})
+    return list(dict.fromkeys(replaced(w, values, "workload") for values in grid for w in base))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the gate said of an arm, and the config that it ran."""
+
+    arm: Arm
+    verdict: Verdict
+    config: dict
+    flags: list[str]
+
+
+def _check(worker: Worker, op: Op, arm: Arm, w: Workload, limit_s: float) -> Checked:
+    task = {"do": "check", "op": op.name, "workload": asdict(w), "variant": arm.variant.name,
+            "config": dict(arm.changes)}  # fmt: skip
+    try:
+        reply = worker.call(task, limit_s)
+    except Died as death:
+        status = "timeout" if death.timeout else "error"
+        return Checked(arm, Verdict(status, why=str(death)), arm.asked, [])
+    verdict = Verdict(**reply["verdict"])
+    if verdict.status in ("incorrect", "error"):
+        worker.stop()  # what a wrong kernel did to its process ends with it
+    return Checked(arm, verdict, reply["config"], [reply["note"]] if reply["note"] else [])
+
+
+def check(
+    arms: Iterable[Arm],
+    workloads: Iterable[Workload],
+    *,
+    device: str = "auto",
+    limit_s: float = LIMIT_S,
+    modules: tuple[str, ...] = (),
+    report: Report = lambda what: None,
+) -> Iterator[tuple[Workload, Checked]]:
+    """Send every arm through the gate on every workload, in a child process with a time limit."""
+    arms = list(arms)
+    op = _one_op(arms)
+    with Worker(resolve_device(device), modules) as worker:
+        for w in workloads:
+            for arm in arms:
+                report(arm.label)
+                yield w, _check(worker, op, arm, w, limit_s)
+
+
+def run(
+    arms: Iterable[Arm],
+    workloads: Iterable[Workload],
+    *,
+    clock: str,
+    device: str = "auto",
+    repeats: int | None = None,
+    budget_s: float = BUDGET_S,
+    limit_s: float = LIMIT_S,
+    modules: tuple[str, ...] = (),
+    to: Path | None = None,
+    report: Report = lambda what: None,
+) -> Iterator[Measurement]:
+    """Measure every arm of one op on every workload; yield each record, appended to `to` if given.
+
+    Only arms that passed the gate on a workload are timed on it, all in one process that takes
+    turns. Raises ValueError on a clock or device that cannot be had, before anything runs.
+    """
+    arms = list(arms)
+    op = _one_op(arms)
+    device = resolve_device(device)
+    if CLOCKS[choose("clock", clock, CLOCKS)].needs_gpu and device == "cpu":
+        raise ValueError(f"clock {clock!r} times a CUDA graph, device is 'cpu': use wall_clock")
+    with Worker(device, modules) as worker:
+        for w in workloads:
+            seen = _describe(worker, op, w, limit_s)
+            checked = []
+            for arm in arms:
+                report(f"check {arm.label}")
+                found = _check(worker, op, arm, w, limit_s)
+                checked.append(_captured_only(found, clock))
+            report("measure")
+            timed = _measure(worker, op, w, checked, clock, repeats, budget_s, limit_s)
+            for m in _records(op, w, timed, seen, clock, worker):
+                if to is not None:
+                    record.append(to, m)
+                yield m
+
+
+def _one_op(arms: list[Arm]) -> Op:
+    ops = {arm.variant.op.name: arm.variant.op for arm in arms}
+    if len(ops) != 1:
+        raise ValueError(f"a study has the variants of one op, not of {len(ops)}: {list(ops)}")
+    return next(iter(ops.values()))
+
+
+def _captured_only(found: Checked, clock: str) -> Checked:
+    if found.verdict.passed and CLOCKS[clock].needs_gpu and not found.arm.variant.capturable:
+        why = f"reads the device on the host, {clock} needs a CUDA graph"
+        return Checked(found.arm, Verdict("unsupported", why=why), found.config, found.flags)
+    return found
+
+
+def _describe(worker: Worker, op: Op, w: Workload, limit_s: float) -> dict:
+    """Cost and statistics of the inputs; empty where they cannot even be made."""
+    try:
+        return worker.call({"do": "describe", "op": op.name, "workload": asdict(w)}, limit_s)
+    except Died:
+        return {"cost": None, "statistics": None}
+
+
+def _measure(worker, op, w, checked, clock, repeats, budget_s, limit_s):
+    """Return [(Checked, samples or None)]; an arm that dies while timed is left out and told."""
+    left = {str(i): c for i, c in enumerate(checked) if c.verdict.passed}
+    samples: dict[str, dict] = {}
+    while left and not samples:
+        task = {"do": "measure", "op": op.name, "workload": asdict(w), "clock": clock,
+                "repeats": CLOCKS[clock].repeats if repeats is None else repeats,
+                "budget_s": budget_s,
+                "arms": {i: {"variant": c.arm.variant.name, "config": c.config}
+                         for i, c in left.items()}}  # fmt: skip
+        try:
+            samples = worker.call(task, limit_s)["samples"]
+        except Died as death:
+            at = death.turn if death.turn in left else next(iter(left))
+            status = "timeout" if death.timeout else "error"
+            gone = left.pop(at)
+            verdict = Verdict(status, why=f"while it was timed: {death}")
+            checked[int(at)] = Checked(gone.arm, verdict, gone.config, gone.flags)
+    return [(c, samples.get(str(i))) for i, c in enumerate(checked)]
+
+
+def _records(op: Op, w: Workload, timed, seen: dict, clock: str, worker: Worker):
+    environment = Environment(**worker.start())
+    for found, taken in timed:
+        yield Measurement(
+            op=op.name,
+            variant=found.arm.variant.name,
+            config=found.config,
+            config_asked=found.arm.asked,
+            workload=asdict(w),
+            verdict=found.verdict,
+            cost=seen["cost"],
+            statistics=seen["statistics"],
+            clock=clock if taken else "",
+            cache=CLOCKS[clock].cache if taken else "",
+            calls_per_sample=taken["calls"] if taken else 0,
+            samples_us=taken["samples_us"] if taken else [],
+            flags=found.flags,
+            environment=environment,
+        )

@@ -1,0 +1,89 @@
+"""One notebook through papermill: parameters checked by name and type before anything runs."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+LIMIT_S = 1800  # for one cell: a kernel that hangs must not hang a sweep
+
+
+def parameters(notebook: Path) -> dict[str, Any]:
+    """The declared parameters of a notebook and their defaults.
+
+    Raises FileNotFoundError where there is no notebook, ValueError where no cell is tagged
+    `parameters`, or that cell is more than assignments of constants.
+    """
+    import ast
+
+    import nbformat
+
+    if not notebook.is_file():
+        raise FileNotFoundError(f"no notebook at {notebook}")
+    try:
+        cells = nbformat.read(notebook, as_version=4).cells
+    except Exception as error:  # nbformat raises a dozen kinds for a file that is no notebook
+        raise ValueError(f"{notebook} is not a notebook: {error}") from None
+    tagged = [c for c in cells if "parameters" in c.metadata.get("tags", [])]
+    if not tagged:
+        raise ValueError(f"{notebook} has no cell tagged `parameters`")
+    found = {}
+    for node in ast.parse(tagged[0].source).body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            raise ValueError(f"{notebook}: the parameters cell may only assign constants, "
+                             f"line {node.lineno} does not")  # fmt: skip
+        found[node.targets[0].id] = ast.literal_eval(node.value)
+    return found
+
+
+def typed(notebook: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """`given` (name -> text or value) with the types of the notebook's defaults.
+
+    A list parameter takes "1,2,3". Raises ValueError on an unknown name or a value of another type.
+    """
+    from ..fields import choose, convert
+
+    defaults = parameters(notebook)
+    out = {}
+    for name, value in given.items():
+        default = defaults[choose(f"parameter of {notebook.name}", name, defaults)]
+        if hasattr(value, "tolist"):  # a NumPy number or array
+            value = value.tolist()
+        if default is None or type(value) is type(default):
+            out[name] = value
+        elif isinstance(default, list):
+            items = value.split(",") if isinstance(value, str) else value
+            items = items if isinstance(items, list | tuple) else [items]
+            kind = type(default[0]) if default else str
+            out[name] = [convert(name, item, kind) for item in items]
+        else:
+            out[name] = convert(name, value, type(default))
+    return out
+
+
+def execute(notebook: Path, out: Path, given: dict[str, Any], *, progress: bool = False) -> None:
+    """Run `notebook` with parameters `given`, write the executed one to `out`, whole or not at all.
+
+    The notebook runs in the current folder. Raises ValueError on bad parameters before it starts,
+    papermill's PapermillExecutionError where a cell fails (`out` then shows where).
+    """
+    given = typed(notebook, given)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=out.parent, prefix=f".{out.name}.", delete=False):
+        pass  # the folder can be written: known before minutes of work
+
+    import papermill
+    from papermill.log import logger
+
+    logger.setLevel("ERROR")
+    partial = out.with_name(f".{out.stem}.partial.ipynb")
+    try:
+        papermill.execute_notebook(
+            str(notebook), str(partial), given, progress_bar=progress, cwd=str(Path.cwd()),
+            execution_timeout=LIMIT_S, start_timeout=120, kernel_name="python3",
+        )  # fmt: skip
+    finally:
+        for rest in out.parent.glob(f".{out.name}.*"):
+            rest.unlink(missing_ok=True)
+        if partial.exists():
+            os.replace(partial, out)

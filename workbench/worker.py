@@ -1,0 +1,99 @@
+"""The process that runs variants: reads tasks, answers with verdicts and samples.
+
+`python -m workbench.worker DEVICE [MODULE.py ...]`; started by `isolate.Worker` alone. Standard
+output carries the protocol; whatever a kernel prints goes to standard error.
+"""
+
+import faulthandler
+import functools
+import json
+import os
+import sys
+from dataclasses import asdict, fields, replace
+from functools import partial
+
+import torch
+
+from . import timing
+from .compiled import compile_for, fit
+from .gate import check
+from .interpreter import active, repair
+from .machine import environment
+from .modules import registry
+from .op import Config, Inputs, Op, Variant, Workload
+
+
+def main(argv: list[str]) -> None:
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    faulthandler.enable()
+    device, modules = argv[0], tuple(argv[1:])
+    if active():
+        repair()
+    server = _Server(device, registry(modules), lambda m: replies.write(json.dumps(m) + "\n"))
+    server.send(asdict(environment(device)))
+    for line in sys.stdin:
+        server.send(server.answer(json.loads(line)))
+
+
+class _Server:
+    def __init__(self, device: str, ops: dict[str, Op], send):
+        self.device, self.ops, self.send = device, ops, send
+
+    @functools.lru_cache(maxsize=1)  # the arms of a workload share its inputs
+    def inputs(self, op: Op, workload: Workload) -> Inputs:
+        if torch.device(self.device).type == "cuda":
+            torch.cuda.empty_cache()
+        return op.make_inputs(workload, self.device)
+
+    def answer(self, task: dict) -> dict:
+        op = self.ops[task["op"]]
+        workload = op.Workload(**task["workload"])
+        x = self.inputs(op, workload)
+        if task["do"] == "describe":
+            return {"cost": op.cost(x)._asdict(), "statistics": op.statistics(x)}
+        if task["do"] == "check":
+            return self.check(op.variants[task["variant"]], workload, task["config"], x)
+        return self.measure(op, x, task)
+
+    def check(self, v: Variant, w: Workload, asked: dict, x: Inputs) -> dict:
+        config, note = configured(v, asked), None
+        if v.requires(w, config) is None:
+            config, note = self.fitted(v, config, x)
+        verdict = check(v, w, config, device=self.device, inputs=x)
+        used = asdict(config) if config is not None else {}
+        return {"verdict": asdict(verdict), "config": used, "note": note}
+
+    def fitted(self, v: Variant, config: Config, x: Inputs) -> tuple[Config, str | None]:
+        """Step a tile down that does not fit this device's shared memory."""
+        names = {f.name for f in fields(config)} if config is not None else set()
+        if torch.device(self.device).type == "cpu" or not {"block_k", "num_stages"} <= names:
+            return config, None
+        properties = torch.cuda.get_device_properties(self.device)
+
+        def shared_bytes(c: Config) -> int:
+            kernels = compile_for(v, x, c, arch=10 * properties.major + properties.minor)
+            return max((k.shared_bytes for k in kernels), default=0)
+
+        return fit(config, shared_bytes, properties.shared_memory_per_block_optin)
+
+    def measure(self, op: Op, x: Inputs, task: dict) -> dict:
+        arms = {}
+        for name, arm in task["arms"].items():
+            v = op.variants[arm["variant"]]
+            arms[name] = partial(v, x, configured(v, arm["config"]))
+        clock = timing.CLOCKS[task["clock"]]
+        samples = clock.measure(
+            arms, task["repeats"], task["budget_s"], lambda name: self.send({"turn": name}),
+            self.device,
+        )  # fmt: skip
+        return {"samples": {name: asdict(s) for name, s in samples.items()}}
+
+
+def configured(v: Variant, changes: dict) -> Config:
+    """The variant's default config with `changes`."""
+    return replace(v.config, **changes) if changes else v.config
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
