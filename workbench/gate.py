@@ -119,7 +119,7 @@ def check(
     except HostRead as error:
         return Verdict("incorrect", why=f"{error}, yet the variant calls itself capturable")
     except Exception as error:  # a kernel that cannot run is a result, not the end of a study
-        return Verdict("error", why=f"{type(error).__name__}: {_first_line(error)}")
+        return Verdict("error", why=_told(error))
     for name, before in kept.items():
         if not same_bits(getattr(x, name), before):
             return Verdict("incorrect", why=f"the input {name} was modified")
@@ -133,8 +133,14 @@ def check(
     return op.compare(x, actual, expected)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:300]
+def _told(error: Exception) -> str:
+    """An exception in one line; a compiler's first line says where, its innermost cause says why."""
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    said = [f"{type(e).__name__}: {(str(e).strip().splitlines() or [''])[0][:200]}"
+            for e in dict.fromkeys((error, cause))]  # fmt: skip
+    return "; ".join(said)
 
 
 def _form(op: Op, actual: Output, expected: Output) -> str | None:

@@ -18,14 +18,14 @@ from ._blocks import copy_sub_page
 class Config:
     block_words: int = 1024  # 8-byte words a program copies at a time
     block_lanes: int = 1024  # index lanes a program of the mark pass takes
-    num_warps: int = 4
+    num_warps: int = 2  # small programs: most of them only look at their mask byte and end
 
 
 @triton.jit
-def _mark_kernel(indices, mask, LANES, PAGES, PAGE_SIZE, BLOCK: tl.constexpr):
+def _mark_kernel(indices, mask, LANES, TOKENS, PAGE_SIZE, BLOCK: tl.constexpr):
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     token = tl.load(indices + lane, mask=lane < LANES, other=-1).to(tl.int64)
-    inside = (token >= 0) & (token < PAGES.to(tl.int64) * PAGE_SIZE)
+    inside = (token >= 0) & (token < TOKENS)
     page = tl.where(inside, token, 0) // PAGE_SIZE
     tl.store(mask + page, 1, mask=inside)  # concurrent stores of one value need no atomic
 
@@ -59,7 +59,7 @@ def masked(x: Inputs, config: Config) -> Output:
         lanes = x.indices.contiguous()
         if lanes.numel():
             _mark_kernel[(triton.cdiv(lanes.numel(), config.block_lanes),)](
-                lanes, x.mask, lanes.numel(), x.mask.shape[0], x.page_size,
+                lanes, x.mask, lanes.numel(), x.mask.shape[0] * x.page_size, x.page_size,
                 BLOCK=config.block_lanes, num_warps=config.num_warps,
             )  # fmt: skip
     _masked_kernel[(x.destination.shape[0],)](

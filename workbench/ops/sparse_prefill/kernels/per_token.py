@@ -4,7 +4,6 @@ The softmax state stays in registers and every selected row is fetched once a to
 to a 16-row tile wastes half of the tensor-core work, where padding them to 64 wastes 7/8.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +11,7 @@ import triton
 import triton.language as tl
 
 from ..definition import DC, DR, D, Inputs, Output, sparse_prefill
-from ._blocks import attend, finish, load_query, store_result
+from ._blocks import LOG2_E, MASKED, attend, finish, gather, load_lanes, load_query, store_result
 
 MIN_ROWS = 16  # of a tensor-core tile
 MAX_HEADS = 64  # the state of more heads does not fit the registers of one program
@@ -29,10 +28,10 @@ class Config:
 def _per_token_kernel(
     q, kv, indices, topk_length, attn_sink, out, lse,
     scale_log2,
-    H, ROWS, TOPK, KV_STRIDE, INDICES_STRIDE,
-    HAS_LENGTH: tl.constexpr, HAS_SINK: tl.constexpr,
+    H, ROWS, TOPK, INDICES_STRIDE,
+    HAS_LENGTH: tl.constexpr, HAS_SINK: tl.constexpr, KV_STRIDE: tl.constexpr,
     D: tl.constexpr, DC: tl.constexpr, DR: tl.constexpr,
-    LANES: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr,
+    LANES: tl.constexpr, WHOLE: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     t = tl.program_id(0).to(tl.int64)
     h = tl.arange(0, BLOCK_H)
@@ -47,19 +46,20 @@ def _per_token_kernel(
     end = tl.max(tl.where((listed >= 0) & (listed < ROWS), lane + 1, 0), 0)
 
     acc = tl.zeros([BLOCK_H, DC], tl.float32)
-    m = tl.full([BLOCK_H], -float("inf"), tl.float32)
+    m = tl.full([BLOCK_H], MASKED, tl.float32)
     l = tl.zeros([BLOCK_H], tl.float32)
     for start in range(0, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K)
-        rows = tl.load(own + k, mask=k < end, other=-1)
-        valid = (rows >= 0) & (rows < ROWS)
-        acc, m, l = attend(
-            acc, m, l, q_c, q_r, kv, rows, valid, valid[None, :], scale_log2, KV_STRIDE, DC, DR
-        )
+        rows = load_lanes(own, k, end, -1, WHOLE)
+        valid = rows.to(tl.uint32, bitcast=True) < ROWS  # one comparison: negative is huge
+        if HAS_LENGTH:
+            valid = valid & (k < end)
+        keys_c, keys_r = gather(kv, rows, valid, KV_STRIDE, DC, DR)
+        acc, m, l = attend(acc, m, l, q_c, q_r, keys_c, keys_r, valid[None, :], scale_log2)
 
     sink = tl.full([BLOCK_H], -float("inf"), tl.float32)
     if HAS_SINK:
-        sink = tl.load(attn_sink + h, mask=h < H, other=0.0) * 1.4426950408889634
+        sink = tl.load(attn_sink + h, mask=h < H, other=0.0) * LOG2_E
     row_out, row_lse = finish(acc, m, l, sink)
     store_result(out, lse, t * H + h, h < H, row_out, row_lse, DC)
 
@@ -78,11 +78,12 @@ def per_token(x: Inputs, config: Config) -> Output:
         return Output(out, lse)
     _per_token_kernel[(tokens,)](
         x.q, x.kv, x.indices, x.topk_length, x.attn_sink, out, lse,
-        x.sm_scale * math.log2(math.e),
-        heads, len(x.kv), topk, x.kv.stride(0), x.indices.stride(0),
+        x.sm_scale * LOG2_E.value,
+        heads, len(x.kv), topk, x.indices.stride(0),
         HAS_LENGTH=x.topk_length is not None, HAS_SINK=x.attn_sink is not None,
+        KV_STRIDE=x.kv.stride(0),
         D=D, DC=DC, DR=DR,
-        LANES=triton.next_power_of_2(topk),
+        LANES=triton.next_power_of_2(topk), WHOLE=topk % config.block_k == 0,
         BLOCK_H=max(MIN_ROWS, triton.next_power_of_2(heads)), BLOCK_K=config.block_k,
         num_warps=config.num_warps, num_stages=config.num_stages,
     )  # fmt: skip

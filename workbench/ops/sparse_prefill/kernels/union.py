@@ -5,7 +5,6 @@ one token's rows in captures of seed 004) in place of two or four. Owner bits re
 own softmax support, so the result is the per-token one up to the order of summation.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +15,7 @@ from .... import ranges
 from ...union_plan.definition import Inputs as Selections
 from ...union_plan.kernels.sort_search import sort_search as plan
 from ..definition import DC, DR, D, Inputs, Output, sparse_prefill
-from ._blocks import attend, finish, load_query, store_result
+from ._blocks import LOG2_E, MASKED, attend, finish, gather, load_lanes, load_query, store_result
 
 GROUPS = (2, 4)
 MIN_ROWS, MAX_ROWS = 16, 32  # of the tile: fewer waste the tensor core, more spill the accumulator
@@ -34,9 +33,10 @@ class Config:
 def _union_kernel(
     q, kv, union_rows, owners, union_length, attn_sink, out, lse,
     scale_log2,
-    T, H, WIDTH, KV_STRIDE,
-    HAS_SINK: tl.constexpr, D: tl.constexpr, DC: tl.constexpr, DR: tl.constexpr,
-    QUERIES: tl.constexpr, G: tl.constexpr, BLOCK_K: tl.constexpr,
+    T, H, WIDTH,
+    HAS_SINK: tl.constexpr, KV_STRIDE: tl.constexpr,
+    D: tl.constexpr, DC: tl.constexpr, DR: tl.constexpr,
+    QUERIES: tl.constexpr, G: tl.constexpr, WHOLE: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     g = tl.program_id(0).to(tl.int64)
     r = tl.arange(0, QUERIES)  # query row r is head r % H of token g * G + r // H
@@ -46,21 +46,20 @@ def _union_kernel(
     q_c, q_r = load_query(q, th, inside, D, DC, DR)
     end = tl.load(union_length + g)
     acc = tl.zeros([QUERIES, DC], tl.float32)
-    m = tl.full([QUERIES], -float("inf"), tl.float32)
+    m = tl.full([QUERIES], MASKED, tl.float32)
     l = tl.zeros([QUERIES], tl.float32)
 
     for start in range(0, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K)
-        rows = tl.load(union_rows + g * WIDTH + k, mask=k < end, other=0)
-        bits = tl.load(owners + g * WIDTH + k, mask=k < end, other=0)
+        rows = load_lanes(union_rows + g * WIDTH, k, end, 0, WHOLE)
+        bits = tl.where(k < end, load_lanes(owners + g * WIDTH, k, end, 0, WHOLE), 0)
+        keys_c, keys_r = gather(kv, rows, k < end, KV_STRIDE, DC, DR)
         owned = ((bits[None, :] >> member[:, None]) & 1) != 0  # [QUERIES, BLOCK_K]
-        acc, m, l = attend(
-            acc, m, l, q_c, q_r, kv, rows, k < end, owned, scale_log2, KV_STRIDE, DC, DR
-        )
+        acc, m, l = attend(acc, m, l, q_c, q_r, keys_c, keys_r, owned, scale_log2)
 
     sink = tl.full([QUERIES], -float("inf"), tl.float32)
     if HAS_SINK:
-        sink = tl.load(attn_sink + r % H) * 1.4426950408889634
+        sink = tl.load(attn_sink + r % H) * LOG2_E
     row_out, row_lse = finish(acc, m, l, sink)
     store_result(out, lse, th, inside, row_out, row_lse, DC)
 
@@ -91,10 +90,12 @@ def union(x: Inputs, config: Config) -> Output:
         )
     _union_kernel[(len(length),)](
         x.q, x.kv, union_rows, owners, length, x.attn_sink, out, lse,
-        x.sm_scale * math.log2(math.e),
-        tokens, heads, union_rows.stride(0), x.kv.stride(0),
-        HAS_SINK=x.attn_sink is not None, D=D, DC=DC, DR=DR,
-        QUERIES=config.group * heads, G=config.group, BLOCK_K=config.block_k,
+        x.sm_scale * LOG2_E.value,
+        tokens, heads, union_rows.stride(0),
+        HAS_SINK=x.attn_sink is not None, KV_STRIDE=x.kv.stride(0),
+        D=D, DC=DC, DR=DR,
+        QUERIES=config.group * heads, G=config.group,
+        WHOLE=union_rows.stride(0) % config.block_k == 0, BLOCK_K=config.block_k,
         num_warps=config.num_warps, num_stages=config.num_stages,
     )  # fmt: skip
     return Output(out, lse)

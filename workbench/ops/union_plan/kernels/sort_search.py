@@ -1,9 +1,10 @@
-"""Sort each token's row on its own, then find shared rows by lower bound; seed 004's way.
+"""Sort each token's rows on their own, then find shared rows by lower bound: seed 004's way.
 
 Nothing depends on the span of the cache: no byte map, no workspace that outlives the call, no host
-read. A token's row is emitted where no earlier token of the group holds it; then every emitted row
-is looked up in the later tokens for their bits. Sorted neighbours probe neighbouring places, so
-the searches run in the first-level cache.
+read. The list of a group begins with all rows of its first token, so a row's place there is its
+place in that token's sorted rows. Each later token looks its rows up in the first token's, then in
+what the tokens between have added; what is found gains an owner bit, the rest is added. Searches
+of neighbouring lanes probe neighbouring places, so they run in the first-level cache.
 """
 
 from dataclasses import dataclass
@@ -14,82 +15,89 @@ import triton.language as tl
 
 from ..definition import Inputs, Output, groups, union_plan
 
-NOTHING = tl.constexpr(2147483647)  # sorts after every row
+NARROW = 2**15 - 1  # caches of fewer rows sort as 16-bit keys: half the radix passes
 
 
 @dataclass(frozen=True)
 class Config:
-    block: int = 1024  # rows that a program searches at a time
+    block: int = 1024  # rows that a program looks up at a time
     num_warps: int = 8
 
 
 @triton.jit
 def _clean_kernel(
-    indices, topk_length, cleaned,
+    indices, topk_length, keys,
     ROWS, TOPK, INDICES_STRIDE,
-    HAS_LENGTH: tl.constexpr, BLOCK: tl.constexpr,
+    NOTHING: tl.constexpr, HAS_LENGTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Invalid lanes become NOTHING, so that sorting puts them last."""
+    """Invalid lanes become NOTHING, which sorts behind every row."""
     t = tl.program_id(0).to(tl.int64)
     k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     rows = tl.load(indices + t * INDICES_STRIDE + k, mask=k < TOPK, other=-1)
     valid = (rows >= 0) & (rows < ROWS)
     if HAS_LENGTH:
         valid = valid & (k < tl.load(topk_length + t))
-    tl.store(cleaned + t * TOPK + k, tl.where(valid, rows, NOTHING), mask=k < TOPK)
+    clean = tl.where(valid, rows, NOTHING).to(keys.dtype.element_ty)
+    tl.store(keys + t * TOPK + k, clean, mask=k < TOPK)
 
 
 @triton.jit
-def _holds(ordered, rows, wanted, TOPK, STEPS: tl.constexpr):
-    """Whether each of `rows` stands in ordered[0:TOPK], by lower bound."""
-    low = tl.zeros_like(rows)
-    high = tl.zeros_like(rows) + TOPK
-    for _ in tl.static_range(STEPS):
-        middle = (low + high) // 2
-        here = tl.load(ordered + middle, mask=wanted & (low < high), other=NOTHING)
-        right = (low < high) & (here < rows)
-        low = tl.where(right, middle + 1, low)
-        high = tl.where(right, high, middle)
-    inside = wanted & (low < TOPK)
-    return inside & (tl.load(ordered + low, mask=inside, other=NOTHING) == rows)
+def _look_up(ordered, count, rows, wanted):
+    """(place, found) of `rows` [BLOCK] in the ascending list ordered[0:count]."""
+    place = tl.zeros_like(rows)
+    step = 1
+    while step * 2 <= count:
+        step *= 2
+    while step > 0:
+        last = place + step - 1  # if it is smaller, everything up to it is
+        inside = wanted & (last + 1 < count)
+        here = tl.load(ordered + last, mask=inside, other=0).to(tl.int32)
+        place = tl.where(inside & (here < rows), last + 1, place)
+        step //= 2
+    wanted = wanted & (place < count)
+    here = tl.load(ordered + place, mask=wanted, other=0).to(tl.int32)
+    return place, wanted & (here == rows)
 
 
 @triton.jit
 def _plan_kernel(
-    ordered, union_rows, owners, union_length,
+    keys, union_rows, owners, union_length, ends,
     T, TOPK,
-    G: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    G: tl.constexpr, NOTHING: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     g = tl.program_id(0).to(tl.int64)
-    base = ordered + g * G * TOPK
-    target = g * G * TOPK
+    first = keys + g * G * TOPK
+    union_rows += g * G * TOPK
+    owners += g * G * TOPK
+    ends += g * G  # ends[j]: entries of the list once token j is through
     lane = tl.arange(0, BLOCK)
+
     length = 0
-    for j in tl.static_range(G):
-        if g * G + j < T:
-            for start in range(0, TOPK, BLOCK):
-                k = start + lane
-                rows = tl.load(base + j * TOPK + k, mask=k < TOPK, other=NOTHING)
-                before = tl.load(base + j * TOPK + k - 1, mask=(k > 0) & (k < TOPK), other=-1)
-                new = (rows != NOTHING) & (rows != before)
-                for i in tl.static_range(j):
-                    new = new & (_holds(base + i * TOPK, rows, new, TOPK, STEPS) == 0)
-                bits = tl.zeros_like(rows) + (1 << j)
-                for i in tl.static_range(j + 1, G):
-                    if g * G + i < T:
-                        shared = _holds(base + i * TOPK, rows, new, TOPK, STEPS)
-                        bits = tl.where(shared, bits | (1 << i), bits)
-                count = new.to(tl.int32)
-                place = length + tl.cumsum(count, 0) - count
-                tl.store(union_rows + target + place, rows, mask=new)
-                tl.store(owners + target + place, bits, mask=new)
-                length += tl.sum(count, 0)
+    for j in range(0, tl.minimum(T - g * G, G)):
+        for start in range(0, TOPK, BLOCK):
+            k = start + lane
+            rows = tl.load(first + j * TOPK + k, mask=k < TOPK, other=NOTHING).to(tl.int32)
+            new = rows != NOTHING
+            for i in range(0, j):
+                begin = tl.load(ends + i - 1, mask=i > 0, other=0)
+                count = tl.load(ends + i) - begin
+                place, found = _look_up(union_rows + begin, count, rows, new)
+                bits = tl.load(owners + begin + place, mask=found, other=0)
+                tl.store(owners + begin + place, bits | (1 << j), mask=found)
+                new = new & (found == 0)
+            added = new.to(tl.int32)
+            place = length + tl.cumsum(added, 0) - added
+            tl.store(union_rows + place, rows, mask=new)
+            tl.store(owners + place, tl.zeros_like(rows) + (1 << j), mask=new)
+            length += tl.sum(added, 0)
+        tl.store(ends + j, length)
+        tl.debug_barrier()  # the next token's searches read what this one added
     tl.store(union_length + g, length)
 
 
 @union_plan.variant(config=Config(), step_from="eager")
 def sort_search(x: Inputs, config: Config) -> Output:
-    """Sort each token's row alone, then membership by lower bound in the group's other tokens."""
+    """Sort each token's rows alone, then look them up among the group's earlier rows."""
     tokens, topk = x.indices.shape
     count, device = groups(x), x.indices.device
     union_rows, owners = (
@@ -98,18 +106,20 @@ def sort_search(x: Inputs, config: Config) -> Output:
     union_length = torch.empty(count, dtype=torch.int32, device=device)
     if count == 0:
         return Output(union_rows, owners, union_length)
-    cleaned = torch.empty(tokens, topk, dtype=torch.int32, device=device)
+    ends = torch.empty(count, x.group, dtype=torch.int32, device=device)
+    narrow = x.rows < NARROW
+    keys = torch.empty(tokens, topk, dtype=torch.int16 if narrow else torch.int32, device=device)
+    nothing = torch.iinfo(keys.dtype).max
     block = min(config.block, triton.next_power_of_2(topk))
     _clean_kernel[(tokens, triton.cdiv(topk, block))](
-        x.indices, x.topk_length, cleaned,
+        x.indices, x.topk_length, keys,
         x.rows, topk, x.indices.stride(0),
-        HAS_LENGTH=x.topk_length is not None, BLOCK=block,
+        NOTHING=nothing, HAS_LENGTH=x.topk_length is not None, BLOCK=block,
     )  # fmt: skip
-    ordered = cleaned.sort(dim=1).values
     _plan_kernel[(count,)](
-        ordered, union_rows, owners, union_length,
+        keys.sort(dim=1).values, union_rows, owners, union_length, ends,
         tokens, topk,
-        G=x.group, STEPS=topk.bit_length(), BLOCK=block,
+        G=x.group, NOTHING=nothing, BLOCK=block,
         num_warps=config.num_warps,
     )  # fmt: skip
     return Output(union_rows, owners, union_length)
