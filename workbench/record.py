@@ -31,11 +31,11 @@ class Measurement:
     config_asked: dict  # differs where a tile was stepped down
     workload: dict
     verdict: Verdict
-    cost: dict | None  # the floor: bytes and flops that no variant can avoid; None: no inputs
+    cost: dict | None  # the floor of the question it answers: bytes, flops; None: no inputs
     statistics: dict | None  # of the inputs: overlap, touched pages
-    clock: str  # empty where nothing was timed
+    clock: str  # that was asked for; samples are empty where nothing was timed
     cache: str  # state of the caches before a sample: "cold", "hot", or empty
-    calls_per_sample: int  # a sample is the mean of this many calls back to back
+    calls_per_sample: int  # a sample is the mean of this many calls back to back; 0 without samples
     samples_us: list[float]  # microseconds a call, in the order they were taken
     flags: list[str]  # what a reader should know before believing the samples
     environment: Environment

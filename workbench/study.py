@@ -1,7 +1,7 @@
 """The data flow in one place: workload, variant, gate, clock, record. A failure is a record too."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from . import record
@@ -10,7 +10,7 @@ from .isolate import Died, Worker
 from .machine import Environment, resolve_device
 from .op import Op, Variant, Verdict, Workload
 from .record import Measurement
-from .timing import CLOCKS
+from .timing import CLOCKS, Clock
 
 LIMIT_S = 120.0  # for each step of a variant: one check, or one sample with its compilation
 BUDGET_S = 2.0  # of samples for each arm; a slow arm gets fewer samples, but at least 5
@@ -74,7 +74,8 @@ class Checked:
     arm: Arm
     verdict: Verdict
     config: dict
-    flags: list[str]
+    flags: tuple[str, ...] = ()
+    cost: dict | None = None  # of the question the variant answers; None where no inputs were made
 
 
 def _check(worker: Worker, op: Op, arm: Arm, w: Workload, limit_s: float) -> Checked:
@@ -84,11 +85,12 @@ def _check(worker: Worker, op: Op, arm: Arm, w: Workload, limit_s: float) -> Che
         reply = worker.call(task, limit_s)
     except Died as death:
         status = "timeout" if death.timeout else "error"
-        return Checked(arm, Verdict(status, why=str(death)), arm.asked, [])
+        return Checked(arm, Verdict(status, why=str(death)), arm.asked)
     verdict = Verdict(**reply["verdict"])
     if verdict.status in ("incorrect", "error"):
         worker.stop()  # what a wrong kernel did to its process ends with it
-    return Checked(arm, verdict, reply["config"], [reply["note"]] if reply["note"] else [])
+    flags = (reply["note"],) if reply["note"] else ()
+    return Checked(arm, verdict, reply["config"], flags, reply["cost"])
 
 
 def check(
@@ -114,7 +116,7 @@ def run(
     arms: Iterable[Arm],
     workloads: Iterable[Workload],
     *,
-    clock: str,
+    clocks: Iterable[str],
     device: str = "auto",
     repeats: int | None = None,
     budget_s: float = BUDGET_S,
@@ -125,28 +127,41 @@ def run(
 ) -> Iterator[Measurement]:
     """Measure every arm of one op on every workload; yield each record, appended to `to` if given.
 
-    Only arms that passed the gate on a workload are timed on it, all in one process that takes
-    turns. Raises ValueError on a clock or device that cannot be had, before anything runs.
+    Only arms that passed the gate on a workload are timed on it, by each clock, all in one process
+    that takes turns. Raises ValueError on a clock or device that cannot be had, before anything
+    runs, and OSError where `to` cannot be written.
     """
     arms = list(arms)
     op = _one_op(arms)
     device = resolve_device(device)
-    if CLOCKS[choose("clock", clock, CLOCKS)].needs_gpu and device == "cpu":
-        raise ValueError(f"clock {clock!r} times a CUDA graph, device is 'cpu': use wall_clock")
+    clocks = [CLOCKS[choose("clock", name, CLOCKS)] for name in clocks]
+    for clock in clocks:
+        if clock.needs_gpu and device == "cpu":
+            raise ValueError(f"clock {clock.name!r} times a CUDA graph, device is 'cpu': "
+                             "use wall_clock")  # fmt: skip
+    if to is not None:
+        record.append(to)  # a folder that cannot be written is found before anything runs
     with Worker(device, modules) as worker:
         for w in workloads:
-            seen = _describe(worker, op, w, limit_s)
+            report("inputs")
+            statistics = _statistics(worker, op, w, limit_s)
             checked = []
             for arm in arms:
                 report(f"check {arm.label}")
-                found = _check(worker, op, arm, w, limit_s)
-                checked.append(_captured_only(found, clock))
-            report("measure")
-            timed = _measure(worker, op, w, checked, clock, repeats, budget_s, limit_s)
-            for m in _records(op, w, timed, seen, clock, worker):
-                if to is not None:
-                    record.append(to, m)
-                yield m
+                never = all(clock.needs_gpu for clock in clocks) and not arm.variant.capturable
+                checked.append(
+                    Checked(arm, _host_read(clocks[0]), arm.asked) if never
+                    else _check(worker, op, arm, w, limit_s)
+                )  # fmt: skip
+            for clock in clocks:
+                report(clock.name)
+                timed = _time(worker, op, w, checked, clock, repeats, budget_s, limit_s)
+                environment = Environment(**worker.start())
+                for found, taken in timed:
+                    m = _record(op, w, found, taken, statistics, clock, environment)
+                    if to is not None:
+                        record.append(to, m)
+                    yield m
 
 
 def _one_op(arms: list[Arm]) -> Op:
@@ -156,29 +171,23 @@ def _one_op(arms: list[Arm]) -> Op:
     return next(iter(ops.values()))
 
 
-def _captured_only(found: Checked, clock: str) -> Checked:
-    if found.verdict.passed and CLOCKS[clock].needs_gpu and not found.arm.variant.capturable:
-        why = f"reads the device on the host, {clock} needs a CUDA graph"
-        return Checked(found.arm, Verdict("unsupported", why=why), found.config, found.flags)
-    return found
-
-
-def _describe(worker: Worker, op: Op, w: Workload, limit_s: float) -> dict:
-    """Cost and statistics of the inputs; empty where they cannot even be made."""
+def _statistics(worker: Worker, op: Op, w: Workload, limit_s: float) -> dict | None:
+    """What the inputs say of themselves; None where they cannot even be made."""
+    task = {"do": "describe", "op": op.name, "workload": asdict(w)}
     try:
-        return worker.call({"do": "describe", "op": op.name, "workload": asdict(w)}, limit_s)
+        return worker.call(task, limit_s)["statistics"]
     except Died:
-        return {"cost": None, "statistics": None}
+        return None
 
 
-def _measure(worker, op, w, checked, clock, repeats, budget_s, limit_s):
-    """Return [(Checked, samples or None)]; an arm that dies while timed is left out and told."""
-    left = {str(i): c for i, c in enumerate(checked) if c.verdict.passed}
+def _time(worker, op, w, checked: list[Checked], clock: Clock, repeats, budget_s, limit_s):
+    """Return [(Checked, samples or None)]; an arm that dies while it is timed is left out and told."""
+    found = [_captured_only(c, clock) for c in checked]
+    left = {str(i): c for i, c in enumerate(found) if c.verdict.passed}
     samples: dict[str, dict] = {}
     while left and not samples:
-        task = {"do": "measure", "op": op.name, "workload": asdict(w), "clock": clock,
-                "repeats": CLOCKS[clock].repeats if repeats is None else repeats,
-                "budget_s": budget_s,
+        task = {"do": "measure", "op": op.name, "workload": asdict(w), "clock": clock.name,
+                "repeats": repeats or clock.repeats, "budget_s": budget_s,
                 "arms": {i: {"variant": c.arm.variant.name, "config": c.config}
                          for i, c in left.items()}}  # fmt: skip
         try:
@@ -186,28 +195,36 @@ def _measure(worker, op, w, checked, clock, repeats, budget_s, limit_s):
         except Died as death:
             at = death.turn if death.turn in left else next(iter(left))
             status = "timeout" if death.timeout else "error"
-            gone = left.pop(at)
             verdict = Verdict(status, why=f"while it was timed: {death}")
-            checked[int(at)] = Checked(gone.arm, verdict, gone.config, gone.flags)
-    return [(c, samples.get(str(i))) for i, c in enumerate(checked)]
+            found[int(at)] = replace(left.pop(at), verdict=verdict)
+    return [(c, samples.get(str(i))) for i, c in enumerate(found)]
 
 
-def _records(op: Op, w: Workload, timed, seen: dict, clock: str, worker: Worker):
-    environment = Environment(**worker.start())
-    for found, taken in timed:
-        yield Measurement(
-            op=op.name,
-            variant=found.arm.variant.name,
-            config=found.config,
-            config_asked=found.arm.asked,
-            workload=asdict(w),
-            verdict=found.verdict,
-            cost=seen["cost"],
-            statistics=seen["statistics"],
-            clock=clock if taken else "",
-            cache=CLOCKS[clock].cache if taken else "",
-            calls_per_sample=taken["calls"] if taken else 0,
-            samples_us=taken["samples_us"] if taken else [],
-            flags=found.flags,
-            environment=environment,
-        )
+def _captured_only(found: Checked, clock: Clock) -> Checked:
+    if found.verdict.passed and clock.needs_gpu and not found.arm.variant.capturable:
+        return replace(found, verdict=_host_read(clock))
+    return found
+
+
+def _host_read(clock: Clock) -> Verdict:
+    why = f"reads the device on the host, {clock.name} needs a CUDA graph"
+    return Verdict("unsupported", why=why)
+
+
+def _record(op, w, found: Checked, taken: dict | None, statistics, clock: Clock, environment):
+    return Measurement(
+        op=op.name,
+        variant=found.arm.variant.name,
+        config=found.config,
+        config_asked=found.arm.asked,
+        workload=asdict(w),
+        verdict=found.verdict,
+        cost=found.cost,
+        statistics=statistics,
+        clock=clock.name,
+        cache=clock.cache,
+        calls_per_sample=taken["calls"] if taken else 0,
+        samples_us=taken["samples_us"] if taken else [],
+        flags=list(found.flags),
+        environment=environment,
+    )

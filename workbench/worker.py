@@ -51,7 +51,7 @@ class _Server:
         workload = op.Workload(**task["workload"])
         x = self.inputs(op, workload)
         if task["do"] == "describe":
-            return {"cost": op.cost(x)._asdict(), "statistics": op.statistics(x)}
+            return {"statistics": op.statistics(x)}
         if task["do"] == "check":
             return self.check(op.variants[task["variant"]], workload, task["config"], x)
         return self.measure(op, x, task)
@@ -62,7 +62,8 @@ class _Server:
             config, note = self.fitted(v, config, x)
         verdict = check(v, w, config, device=self.device, inputs=x)
         used = asdict(config) if config is not None else {}
-        return {"verdict": asdict(verdict), "config": used, "note": note}
+        cost = v.op.cost(v.widens(x))._asdict()
+        return {"verdict": asdict(verdict), "config": used, "note": note, "cost": cost}
 
     def fitted(self, v: Variant, config: Config, x: Inputs) -> tuple[Config, str | None]:
         """Step a tile down that does not fit this device's shared memory."""

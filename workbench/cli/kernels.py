@@ -125,8 +125,9 @@ def measure(
     workload: o.WorkloadFields = None,
     config: o.ConfigFields = None,
     clock: Annotated[
-        str | None, typer.Option(help="graph_cold, graph_hot or wall_clock. Default: graph_cold "
-                                 "on a GPU, wall_clock on a CPU.")] = None,
+        list[str] | None,
+        typer.Option(help="graph_cold, graph_hot or wall_clock; repeat for several. Default: "
+                     "graph_cold on a GPU, wall_clock on a CPU.")] = None,
     to: Annotated[Path, typer.Option(help="Record file to add to.")] = Path("runs/records.jsonl"),
     repeats: Annotated[int | None, typer.Option(min=1, help="Samples of an arm, at most.")] = None,
     budget: Annotated[float, typer.Option(min=0.0, help="Seconds of samples for an arm.")] = 2.0,
@@ -147,12 +148,11 @@ def measure(
     arms = study.arms_of(found, variant or (), pairs(config or []))
     workloads = study.workloads_of(found, suite, pairs(workload or []))
     device = resolve_device(device)
-    clock = clock or ("wall_clock" if device == "cpu" else "graph_cold")
-    record.append(to)  # a folder that cannot be written is found before anything runs
+    clocks = clock or ["wall_clock" if device == "cpu" else "graph_cold"]
     rows = []
-    with o.progress(len(arms) * len(workloads)) as (advance, say):
+    with o.progress(len(arms) * len(workloads) * len(clocks)) as (advance, say):
         results = study.run(
-            arms, workloads, clock=clock, device=device, repeats=repeats, budget_s=budget,
+            arms, workloads, clocks=clocks, device=device, repeats=repeats, budget_s=budget,
             limit_s=limit, modules=tuple(module or ()), to=to, report=say,
         )  # fmt: skip
         for m in results:

@@ -1,7 +1,7 @@
 """Mark the touched pages, then copy those only: two launches whose grids never change.
 
-Seed 000's idea. Moves the touched pages and one mask byte a program; but a program still starts
-for every destination page of the pool, so its cost grows with the pool and not with the work.
+Seed 000's idea. Moves the touched pages and one mask byte a program; but programs still start for
+every page of the pool, so its cost grows with the pool and not with the work.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,10 @@ from ._blocks import copy_sub_page
 
 @dataclass(frozen=True)
 class Config:
+    sub_pages: int = 2  # that a program copies: to start one costs, even where it does nothing
     block_words: int = 1024  # 8-byte words a program copies at a time
     block_lanes: int = 1024  # index lanes a program of the mark pass takes
-    num_warps: int = 2  # small programs: most of them only look at their mask byte and end
+    num_warps: int = 4
 
 
 @triton.jit
@@ -34,17 +35,19 @@ def _mark_kernel(indices, mask, LANES, TOKENS, PAGE_SIZE, BLOCK: tl.constexpr):
 def _masked_kernel(
     source, destination, mask,
     SOURCE_STRIDE, DESTINATION_STRIDE, RATIO,
-    DATA: tl.constexpr, SCALES: tl.constexpr, BLOCK: tl.constexpr,
+    DATA: tl.constexpr, SCALES: tl.constexpr, SUB_PAGES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    place = tl.program_id(0)
-    page = place // RATIO
+    parts = tl.cdiv(RATIO, SUB_PAGES)
+    page = tl.program_id(0) // parts
     if tl.load(mask + page) == 0:
         return
-    copy_sub_page(
-        source, destination, page, place % RATIO,
-        SOURCE_STRIDE, DESTINATION_STRIDE, RATIO,
-        DATA, SCALES, BLOCK,
-    )  # fmt: skip
+    first = tl.program_id(0) % parts * SUB_PAGES
+    for sub in range(first, tl.minimum(first + SUB_PAGES, RATIO)):
+        copy_sub_page(
+            source, destination, page, sub,
+            SOURCE_STRIDE, DESTINATION_STRIDE, RATIO,
+            DATA, SCALES, BLOCK,
+        )  # fmt: skip
 
 
 @page_split.variant(config=Config(), step_from="full")
@@ -62,10 +65,12 @@ def masked(x: Inputs, config: Config) -> Output:
                 lanes, x.mask, lanes.numel(), x.mask.shape[0] * x.page_size, x.page_size,
                 BLOCK=config.block_lanes, num_warps=config.num_warps,
             )  # fmt: skip
-    _masked_kernel[(x.destination.shape[0],)](
+    ratio = x.page_size // PAGE
+    _masked_kernel[(x.mask.shape[0] * triton.cdiv(ratio, config.sub_pages),)](
         x.source.view(torch.int64), x.destination.view(torch.int64), x.mask,
-        x.source.stride(0) // 8, x.destination.stride(0) // 8, x.page_size // PAGE,
-        DATA=DATA_BYTES // 8, SCALES=SCALES_BYTES // 8, BLOCK=config.block_words,
+        x.source.stride(0) // 8, x.destination.stride(0) // 8, ratio,
+        DATA=DATA_BYTES // 8, SCALES=SCALES_BYTES // 8, SUB_PAGES=config.sub_pages,
+        BLOCK=config.block_words,
         num_warps=config.num_warps,
     )  # fmt: skip
     return Output(x.destination)

@@ -51,10 +51,13 @@ def attend(acc, m, l, q_c, q_r, keys_c, keys_r, counts, scale_log2):
     scores = tl.dot(q_r, tl.trans(keys_r), scores)
     scores = tl.where(counts, scores * scale_log2, MASKED)
     m_new = tl.maximum(m, tl.max(scores, 1))
-    p = tl.where(counts, tl.exp2(scores - m_new[:, None]), 0.0)
+    p = tl.exp2(scores - m_new[:, None])
+    p = tl.where(counts, p, 0.0)
     alpha = tl.exp2(m - m_new)
-    acc = tl.dot(p.to(keys_c.dtype), keys_c, acc * alpha[:, None])
-    return acc, m_new, l * alpha + tl.sum(p, 1)
+    l = l * alpha + tl.sum(p, 1)  # before the product: behind it costs a tenth of the kernel
+    acc = acc * alpha[:, None]
+    acc = tl.dot(p.to(keys_c.dtype), keys_c, acc)
+    return acc, m_new, l
 
 
 @triton.jit
