@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 def varying(table) -> list[str]:
     """The workload fields in which the records of `table` differ."""
     names = [c for c in table.columns if c.startswith("workload.")]
-    return [c for c in names if table[c].astype(str).nunique() > 1]
+    return [c for c in names if table[c].map(str).nunique() > 1]
 
 
 def summary(table):

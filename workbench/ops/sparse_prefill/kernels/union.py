@@ -78,7 +78,7 @@ def _requires(w, config: Config) -> str | None:
 
 
 # The state of 32 query rows takes all 255 registers of 4 warps and a few words of stack. 8 warps need
-# no stack and take half as long again on an H200 (traces/records/nvidia_h200/union_tiles.jsonl).
+# no stack and take a quarter longer on an H200 (traces/records/nvidia_h200/union_tiles.jsonl).
 @sparse_prefill.variant(
     config=Config(), step_from="per_token", requires=_requires, independent=False, stack_bytes=112
 )

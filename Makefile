@@ -1,0 +1,34 @@
+# Two commands do all set-up: `make demo` and `make test`. Both install into .venv what is missing.
+PYTHON ?= python3
+VENV := .venv
+# the CPU build of torch where there is no NVIDIA driver
+HARDWARE := $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
+CONSTRAINTS := constraints-$(HARDWARE).txt
+INSTALLED := $(VENV)/.installed-$(HARDWARE)
+
+.PHONY: demo test lab figures clean
+
+demo: $(INSTALLED)
+	$(VENV)/bin/workbench demo
+
+test: $(INSTALLED)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/python -m pytest
+
+lab: $(INSTALLED)
+	$(VENV)/bin/jupyter lab notebooks
+
+figures: $(INSTALLED)
+	$(VENV)/bin/workbench figures
+
+clean:
+	rm -rf $(VENV) runs
+
+# torch comes first and alone: a resolver that meets it later may take another build
+$(INSTALLED): pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    "$$(grep '^torch==' $(CONSTRAINTS))" -c $(CONSTRAINTS)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    -c $(CONSTRAINTS) -e '.[lab,test]'
+	touch $@
