@@ -25,7 +25,7 @@ _HOMES = {
     "selections": "",
     "layouts": "",
 }
-__all__ = list(_HOMES)  # noqa: PLE0604
+__all__ = list(_HOMES)
 __version__ = "0.1.0"
 
 

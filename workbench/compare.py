@@ -15,8 +15,8 @@ def relative_l2(actual: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def storage_rounding(expected: torch.Tensor, dtype: torch.dtype) -> float:
-    """What storing the exact answer in `dtype` costs: its relative L2 error (bf16: about 0.17 %)."""
-    floor = torch.finfo(dtype).eps / 8  # an answer that `dtype` holds exactly still had to be summed
+    """What storing the exact answer in `dtype` costs: a relative L2 error (bf16: about 0.17 %)."""
+    floor = torch.finfo(dtype).eps / 8  # an answer that `dtype` holds exactly still was summed
     return max(relative_l2(expected.to(dtype), expected), floor)
 
 

@@ -1,4 +1,4 @@
-"""NAME=VALUE text into the fields of a frozen dataclass, with the value in hand where it is wrong."""
+"""NAME=VALUE text into the fields of a frozen dataclass; what is wrong is told with its value."""
 
 import itertools
 import types

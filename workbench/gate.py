@@ -134,7 +134,7 @@ def check(
 
 
 def _told(error: Exception) -> str:
-    """An exception in one line; a compiler's first line says where, its innermost cause says why."""
+    """An exception in one line; a compiler's own line says where, its innermost cause says why."""
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

@@ -5,6 +5,7 @@ runs in a worker (`workbench.worker`) that is killed at its limit and started af
 Tasks and replies are JSON lines; a reply may be preceded by `turn` lines that say what runs.
 """
 
+import contextlib
 import json
 import os
 import selectors
@@ -75,10 +76,8 @@ class Worker:
         """End the process and all that it started."""
         if self._child is None:
             return
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._child.wait()
         self._child.stdin.close()
         self._child.stdout.close()

@@ -59,7 +59,7 @@ class Variant:
     capturable: bool = True  # no device-to-host read: may be captured in a CUDA graph
     repeatable: bool = True  # two runs on equal inputs agree bit for bit
     independent: bool = True  # a token's result does not depend on which tokens stand beside it
-    stack_bytes: int = 0  # stack a thread that the compiled kernel is known to need; more is a spill
+    stack_bytes: int = 0  # a thread, that the compiled kernel is known to need; more is a fault
 
     def __call__(self, x: Inputs, config: Config = None) -> Output:
         self.op.validate(x)

@@ -154,14 +154,14 @@ def table(rows: list[dict]):
     found = pd.json_normalize(rows, sep=".")
     for name, q in (("low_us", 5), ("median_us", 50), ("high_us", 95)):
         found[name] = [np.percentile(s, q) if s else np.nan for s in found["samples_us"]]
-    least = found["cost.bytes"] if "cost.bytes" in found else np.nan
+    least = found.get("cost.bytes", np.nan)
     found["gb_per_s"] = least / found["median_us"] / 1e3
     found["arm"] = _arms(rows)
     return found
 
 
 def _arms(rows: list[dict]) -> list[str]:
-    """Name each record by its variant, and by config fields in which its variant's records differ."""
+    """Name a record by its variant and the config fields in which that variant's records differ."""
     values: dict[tuple, set] = {}
     for row in rows:
         for name, value in row["config_asked"].items():

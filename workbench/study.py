@@ -42,7 +42,8 @@ def arms_of(op: Op, names: Iterable[str] = (), changes: dict | None = None) -> l
     runs without it. Raises ValueError on an unknown variant, a field that none has, a bad value.
     """
     names = list(names)
-    chosen = [op.variants[choose(f"variant of {op.name}", n, op.variants)] for n in names or op.variants]
+    kind = f"variant of {op.name}"
+    chosen = [op.variants[choose(kind, name, op.variants)] for name in names or op.variants]
     fields_of = {v.name: [f.name for f in fields(v.config)] if v.config else [] for v in chosen}
     known = sorted({f for found in fields_of.values() for f in found})
     for name in changes or {}:
@@ -181,7 +182,7 @@ def _statistics(worker: Worker, op: Op, w: Workload, limit_s: float) -> dict | N
 
 
 def _time(worker, op, w, checked: list[Checked], clock: Clock, repeats, budget_s, limit_s):
-    """Return [(Checked, samples or None)]; an arm that dies while it is timed is left out and told."""
+    """Return [(Checked, samples or None)]; an arm that dies while timed is left out and told."""
     found = [_captured_only(c, clock) for c in checked]
     left = {str(i): c for i, c in enumerate(found) if c.verdict.passed}
     samples: dict[str, dict] = {}

@@ -46,7 +46,8 @@ def list_variants(
         for p in chosen.values() for v in p.variants.values()
     ]  # fmt: skip
     if json:
-        o.print_json({"variants": rows, "suites": {p.name: list(p.suites) for p in chosen.values()}})
+        suites = {p.name: list(p.suites) for p in chosen.values()}
+        o.print_json({"variants": rows, "suites": suites})
         return 0
     for p in chosen.values():
         o.out.print(f"[bold]{p.name}[/]  [dim]suites: {', '.join(p.suites)}[/]")

@@ -46,7 +46,9 @@ def doctor(json: o.AsJson = False) -> int:
 
 def _print(found: dict) -> None:
     e = found["environment"]
-    gpu = f"compute capability {e['capability']}, driver {e['driver']}, {e['l2_bytes'] >> 20} MiB L2"
+    l2 = f"{e['l2_bytes'] >> 20} MiB L2"
+    gpu = f"compute capability {e['capability']}, driver {e['driver']}, {l2}"
+    probe = found["probe"]
     rows = [
         ["device", f"{found['device']}: {e['device']}" + (f" ({gpu})" if e["capability"] else "")],
         ["python", e["python"]],
@@ -54,6 +56,6 @@ def _print(found: dict) -> None:
         ["nsys", found["nsys"] or "absent: `nsys profile` a notebook elsewhere"],
         ["kernels", "compiled for the GPU" if e["capability"] else
          "run in Triton's CPU interpreter: right or wrong can be seen, speed cannot"],
-        ["probe", f"{found['probe']['variant']}: {found['probe']['status']} {found['probe']['why']}"],
+        ["probe", f"{probe['variant']}: {probe['status']} {probe['why']}"],
     ]  # fmt: skip
     o.out.print(o.grid("", ["", ""], rows, right=2), highlight=False)

@@ -68,7 +68,7 @@ def sweep_run(
     to: Annotated[Path, typer.Option(help="Folder of records, figures and executed notebooks.")],
     json: o.AsJson = False,
 ) -> int:
-    """Run every point of a sweep; points that finished before are kept. Exit code 1 if one failed."""
+    """Run every point of a sweep; what finished before is kept. Exit code 1 if a point failed."""
     from ..sweeps import read_sweep, run_sweep
 
     sweep = read_sweep(file)

@@ -36,7 +36,9 @@ Modules = Annotated[
     typer.Option("--module", metavar="FILE.py", help="A file with variants of your own."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Limit = Annotated[float, typer.Option("--limit", min=0.1, help="Seconds for each step of a variant.")]
+Limit = Annotated[
+    float, typer.Option("--limit", min=0.1, help="Seconds for each step of a variant.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 
 

@@ -15,7 +15,7 @@ def union_ratio(valid_rows: torch.Tensor, rows: int, group: int) -> float:
     """
     if group < 1:
         raise ValueError(f"group={group} is below 1")
-    tokens, topk = valid_rows.shape
+    tokens = len(valid_rows)
     union, single = 0, 0.0
     step = max(1, TABLE_BYTES // max(rows + 1, 1)) * group
     for first in range(0, tokens, step):

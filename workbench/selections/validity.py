@@ -6,7 +6,7 @@ import torch
 def valid_lanes(
     indices: torch.Tensor, rows: int, topk_length: torch.Tensor | None
 ) -> torch.Tensor:
-    """Which lanes of indices [tokens, topk] count [tokens, topk] bool: the contract's definition."""
+    """Which lanes of indices [tokens, topk] count, as bool: the contract's definition."""
     valid = (indices >= 0) & (indices < rows)
     if topk_length is not None:
         valid &= torch.arange(indices.shape[1], device=indices.device) < topk_length[:, None]

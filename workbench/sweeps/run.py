@@ -46,7 +46,7 @@ def _note(folder: Path, **row) -> None:
 
 
 def run_sweep(sweep: Sweep, to: Path, say=lambda what: None) -> Iterator[Point]:
-    """Run every point into `to`/<id>.ipynb; yield each as it ends. A failure does not stop the rest.
+    """Run every point into `to`/<id>.ipynb; yield each as it ends. A failed one stops no other.
 
     A notebook that declares `records` gets `to`/records.jsonl for it, one that declares
     `figures_to` gets `to`/figures, unless the sweep says otherwise. Raises ValueError before the

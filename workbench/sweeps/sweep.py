@@ -24,7 +24,7 @@ class Sweep(BaseModel):
     grid: dict[str, list[Value]] = Field(default={}, description="every combination is a point")
 
     def points(self) -> list[dict[str, Any]]:
-        """The parameters of each point, typed. Raises ValueError on names and values that are off."""
+        """The parameters of each point, typed. Raises ValueError where a name or value is off."""
         combinations = itertools.product(*self.grid.values())
         return [
             typed(self.notebook, dict(self.parameters) | dict(zip(self.grid, c, strict=True)))

@@ -1,4 +1,4 @@
-"""Clocks. Each takes callables that take turns and returns every sample; a summary is the reader's.
+"""Clocks. Each lets callables take turns and returns every sample; a summary is the reader's.
 
 A clock measures as measure(arms, repeats, budget_s, turn, device): `arms` maps a name to a callable,
 `turn(name)` is called before each use of an arm, so that whoever watches knows what ran last.

@@ -64,7 +64,8 @@ def _measure(arms, repeats, budget_s, turn, device, *, cold: bool) -> dict[str, 
             once = _capture(call, evict if cold else call, 1)
             once.sample_us()
             first[name] = once.sample_us()
-            calls = 1 if cold else max(1, min(MAX_CALLS, int(HOT_SAMPLE_US / max(first[name], 0.1))))
+            fitting = int(HOT_SAMPLE_US / max(first[name], 0.1))
+            calls = 1 if cold else max(1, min(MAX_CALLS, fitting))
             captured[name] = once if calls == 1 else _capture(call, call, calls)
             captured[name].sample_us()
         out = {name: Samples(c.calls) for name, c in captured.items()}

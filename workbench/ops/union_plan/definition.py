@@ -66,8 +66,10 @@ def validate(x: Inputs) -> None:
     """Raise ValueError on a shape, dtype or stride that a plan cannot take."""
     apart = x.indices.numel() and x.indices.shape[-1] > 1 and x.indices.stride(-1) != 1
     if x.indices.ndim != 2 or x.indices.dtype != torch.int32 or apart:
-        raise ValueError(f"indices are {x.indices.dtype} {tuple(x.indices.shape)} with strides "
-                         f"{x.indices.stride()}, not int32 [T, topk] with rows in one piece")  # fmt: skip
+        raise ValueError(
+            f"indices are {x.indices.dtype} {tuple(x.indices.shape)} with strides "
+            f"{x.indices.stride()}, not int32 [T, topk] with rows in one piece"
+        )
     if x.topk_length is not None and x.topk_length.shape != x.indices.shape[:1]:
         raise ValueError(f"topk_length has shape {tuple(x.topk_length.shape)} for "
                          f"{len(x.indices)} tokens")  # fmt: skip
@@ -80,7 +82,7 @@ def groups(x: Inputs) -> int:
 
 
 def reference(x: Inputs) -> Output:
-    """The definition, group by group: who selects each row of the cache. Rows come out ascending."""
+    """The definition, group by group: who selects each row of the cache. Rows ascend."""
     valid = selections.valid_lanes(x.indices, x.rows, x.topk_length)
     shape = (groups(x), x.group * x.indices.shape[1])
     union_rows, owners = (x.indices.new_full(shape, -1) for _ in range(2))
@@ -107,12 +109,13 @@ def compare(x: Inputs, actual: Output, expected: Output) -> Verdict:
     listed = lane < expected.union_length[:, None]
     rows, order = torch.where(listed, actual.union_rows, 2**31 - 1).sort(dim=1)
     owners = actual.owners.gather(1, order)
-    for name, got, want in (("rows", rows, expected.union_rows), ("owners", owners, expected.owners)):
+    found = (("rows", rows, expected.union_rows), ("owners", owners, expected.owners))
+    for name, got, want in found:
         wrong = (listed & (got != want)).nonzero()
         if len(wrong):
             g, k = (int(i) for i in wrong[0])
-            return Verdict("incorrect", why=f"{name} of {len(wrong.unique(dim=0))} entries differ, "
-                           f"first in group {g}: {int(got[g, k])}, not {int(want[g, k])}")  # fmt: skip
+            why = f"first in group {g}: {int(got[g, k])}, not {int(want[g, k])}"
+            return Verdict("incorrect", why=f"{name} of {len(wrong)} entries differ, {why}")
     return Verdict("passed", 0.0, 0.0)
 
 

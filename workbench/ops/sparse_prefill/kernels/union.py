@@ -77,8 +77,8 @@ def _requires(w, config: Config) -> str | None:
     return None
 
 
-# The state of 32 query rows takes all 255 registers of 4 warps and a few words of stack. 8 warps need
-# no stack and take a quarter longer on an H200 (traces/records/nvidia_h200/union_tiles.jsonl).
+# The state of 32 query rows takes all 255 registers of 4 warps and a few words of stack. 8 warps
+# need no stack and take a quarter longer on an H200 (traces/tuning/nvidia_h200/union_tiles.jsonl).
 @sparse_prefill.variant(
     config=Config(), step_from="per_token", requires=_requires, independent=False, stack_bytes=112
 )

@@ -1,0 +1,13 @@
+"""Figures are functions from a table of records to a Figure; `save` alone writes.
+
+Times of two devices or two clocks never share axes. Bands are the 5th to 95th percentile of the
+samples, points their median; a point whose record carries a flag is drawn hollow.
+"""
+
+from .files import draw_all as draw_all
+from .files import save as save
+from .overlap import union_ratio as union_ratio
+from .times import curves as curves
+from .times import ladder as ladder
+from .times import latency as latency
+from .times import page_split_cost as page_split_cost

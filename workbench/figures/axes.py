@@ -1,0 +1,119 @@
+"""What all figures share: style, colors, panels, how numbers and fields are written."""
+
+import functools
+
+import matplotlib
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from ..ops import OPS
+
+COLUMNS = 3  # panels side by side
+STYLE = {
+    **sns.axes_style("whitegrid"),
+    "font.size": 9.5,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "grid.color": "#e6e6e6",
+    "axes.edgecolor": "#b0b0b0",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "svg.hashsalt": "workbench",  # equal data, equal file
+}
+COLORS = sns.color_palette("colorblind", 10)
+
+
+
+
+def styled(figure):
+    """Draw with STYLE, whatever the caller's matplotlib settings are, and leave those alone."""
+
+    @functools.wraps(figure)
+    def drawn(*args, **kwargs) -> Figure:
+        with matplotlib.rc_context(STYLE):
+            return figure(*args, **kwargs)
+
+    return drawn
+
+
+def one_setup(table: pd.DataFrame) -> str:
+    """Name the single device and clock of `table`. Raises ValueError where there are several."""
+    setups = table[["environment.device", "clock", "cache"]].drop_duplicates()
+    if len(setups) != 1:
+        raise ValueError(f"records of {len(setups)} setups in one figure: "
+                         f"{setups.to_dict('records')}")  # fmt: skip
+    device, clock, cache = setups.iloc[0]
+    return f"{device} · {clock}" + (f" ({cache} L2)" if cache else "")
+
+
+def timed(table: pd.DataFrame, op: str) -> pd.DataFrame:
+    """The records of `op` that hold samples; its own workload fields, and a prefill's S - T."""
+    table = table[(table["op"] == op) & table["median_us"].notna()]
+    fields = [c for c in table.columns if c.startswith("workload.")]
+    table = table.drop(columns=[c for c in fields if table[c].isna().all() and len(table)])
+    if "workload.tokens" in table and len(table):
+        table["workload.rows"] = table.get("workload.rows", table["workload.tokens"])
+        tokens = table["workload.tokens"]
+        table["workload.context"] = (table["workload.rows"].fillna(tokens) - tokens).astype(int)
+    return table
+
+
+def panels(table: pd.DataFrame, x: str) -> list[tuple[str, pd.DataFrame]]:
+    """Split by every workload field other than `x` that differs; (title, records) each.
+
+    Only panels with the most points along `x` are kept: a lone point is no curve.
+    """
+    fields = [c for c in table.columns if c.startswith("workload.")]
+    fields = [c for c in fields if c not in (x, "workload.rows", "workload.seed")]
+    fields = [c for c in fields if table[c].map(str).nunique() > 1]
+    if not fields:
+        return [("", table)]
+    found = []
+    for values, rows in table.groupby(fields, dropna=False):
+        title = " · ".join(said(f, v) for f, v in zip(fields, values, strict=True))
+        found.append((title, rows))
+    most = max(rows[x].nunique() for _, rows in found)
+    return [(title, rows) for title, rows in found if rows[x].nunique() == most]
+
+
+def said(field: str, value) -> str:
+    """A workload field and its value as part of a title."""
+    name = field.removeprefix("workload.")
+    if name == "context":
+        return f"S = T + {plain(value)}" if value else "S = T"
+    return f"{name} {value}" if isinstance(value, str) else f"{name} {value:g}"
+
+
+def plain(value: float, _=None) -> str:
+    """8k for 8,192, which is how the field writes it; other numbers with separators."""
+    if value >= 1024 and value % 1024 == 0:
+        return f"{value / 1024:g}k"
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+def color_of(op: str, arm: str, arms: list[str]):
+    """Variants keep their color over figures; several configs of one take lighter shades."""
+    name = arm.split(" ")[0]
+    known = list(OPS[op].variants) if op in OPS else sorted({a.split(" ")[0] for a in arms})
+    base = COLORS[known.index(name) % len(COLORS)] if name in known else (0.4, 0.4, 0.4)
+    same = sorted(a for a in arms if a.split(" ")[0] == name)
+    return sns.light_palette(base, len(same) + 2)[same.index(arm) + 2]
+
+
+def panels_of(count: int, most: int, width: float) -> tuple[Figure, list]:
+    """A figure of `count` panels that share their axes, at most `most` side by side."""
+    wide = min(most, count)
+    high = -(-count // wide)
+    figure = Figure(figsize=(max(5.2, 0.9 + width * wide), 1.7 + 2.4 * high), layout="constrained")
+    grid = figure.subplots(high, wide, sharex=True, sharey=True, squeeze=False).flatten()
+    for axes in grid[count:]:
+        axes.set_visible(False)
+    return figure, list(grid[:count])
+
+
+def legend(figure: Figure, grid) -> None:
+    handles = {h.get_label(): h for axes in grid for h in axes.get_legend_handles_labels()[0]}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center",
+                  ncols=min(5, len(handles)))  # fmt: skip

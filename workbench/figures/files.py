@@ -1,0 +1,44 @@
+"""From a table of records to files: every figure that it allows."""
+
+import os
+from pathlib import Path
+
+import matplotlib
+import pandas as pd
+from matplotlib.figure import Figure
+
+from .axes import STYLE
+from .overlap import union_ratio
+from .times import ladder, latency, page_split_cost
+
+KINDS = {"latency": latency, "page_split_cost": page_split_cost, "ladder": ladder}
+
+
+def draw_all(table: pd.DataFrame, to: Path) -> list[Path]:
+    """Every figure that the records allow, a set for each device and clock; the paths written."""
+    made = []
+    timed_rows = table[table["median_us"].notna()]
+    for (device, clock), rows in timed_rows.groupby(["environment.device", "clock"]):
+        for kind, figure in KINDS.items():
+            op = "page_split" if kind == "page_split_cost" else "sparse_prefill"
+            if (rows["op"] == op).any():
+                made.append(save(figure(rows), f"{kind}_{slug(device)}_{clock}", to))
+    if any(c.startswith("statistics.union_ratio.") for c in table.columns):
+        made.append(save(union_ratio(table), "union_ratio", to))
+    return made
+
+
+def slug(device: str) -> str:
+    """A device name as part of a file name."""
+    return "_".join("".join(c if c.isalnum() else " " for c in device.lower()).split())
+
+
+def save(figure: Figure, name: str, to: Path = Path("figures")) -> Path:
+    """Write `to`/`name`.svg, whole or not at all; equal data gives an equal file."""
+    to = Path(to)
+    to.mkdir(parents=True, exist_ok=True)
+    path, partial = to / f"{name}.svg", to / f".{name}.partial.svg"
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(partial, metadata={"Date": None})
+    os.replace(partial, path)
+    return path
