@@ -15,6 +15,7 @@ from .machine import Environment
 from .op import Verdict
 
 SCHEMA = 1
+CHECKOUT = Path(__file__).parents[1]
 
 
 class RecordError(ValueError):
@@ -98,12 +99,15 @@ def _mend(path: Path, file) -> None:
 def files(*paths: Path | str) -> list[Path]:
     """The record files among `paths`: files as they are, folders searched for *.jsonl.
 
-    Raises FileNotFoundError on a path that is not there.
+    A relative path that is not below the current folder is looked for in the checkout, so that a
+    notebook finds committed records wherever it runs. Raises FileNotFoundError where there is none.
     """
     found = []
     for path in map(Path, paths):
         if not path.exists():
-            raise FileNotFoundError(f"no record file or folder at {path}")
+            if not (CHECKOUT / path).exists():
+                raise FileNotFoundError(f"no record file or folder at {path}")
+            path = CHECKOUT / path
         found += sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
     return found
 

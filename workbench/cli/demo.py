@@ -1,13 +1,90 @@
 """demo: both questions answered on this machine, in minutes."""
 
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from . import options as o
+from .records import summary
+
+SWEEPS = ("demo_page_split", "demo_prefill")
 
 
 def register(app: typer.Typer) -> None:
     app.command("demo")(o.told(demo))
 
 
-def demo() -> int:
-    return 0
+def demo(
+    to: Annotated[
+        Path | None, typer.Option(help="Folder of this run. Default: runs/demo-DATE-TIME.")
+    ] = None,
+) -> int:
+    """Answer both questions here: sweeps through papermill, the gate on every variant, figures.
+
+    On a CPU the plain-torch variants are timed and every Triton variant is checked in the
+    interpreter; on a GPU everything is timed. The table holds records of this run only.
+    """
+    from .. import figures, record
+    from ..machine import environment, resolve_device
+
+    device = resolve_device("auto")
+    to = to or Path("runs") / f"demo-{datetime.now():%Y%m%d-%H%M%S}"
+    if to.exists() and any(to.iterdir()):
+        raise ValueError(f"{to} is not empty: the demo shows what one run has measured")
+    o.out.print(f"[bold]{environment(device).device}[/], {_clock(device)}\n", highlight=False)
+    notebooks, failed = _sweeps(to, device)
+    failed |= _gate(device)
+    table = record.load(to / "records.jsonl")
+    o.out.print(summary(table))
+    o.out.print("\nnotebooks and figures of this run:")
+    for path in [*notebooks, *figures.draw_all(table, to / "figures"), to / "records.jsonl"]:
+        o.out.print(f"  {path}", highlight=False)
+    return int(failed)
+
+
+def _clock(device: str) -> str:
+    if device == "cpu":
+        return "host time of plain-torch variants; kernels run in Triton's interpreter, unclocked"
+    return "device time of every variant, in CUDA graphs"
+
+
+def _sweeps(to: Path, device: str) -> tuple[list[Path], bool]:
+    """Run the demo's sweep files; (executed notebooks, whether a point failed)."""
+    from ..record import CHECKOUT
+    from ..sweeps import read_sweep, run_sweep
+
+    kind = device.partition(":")[0]
+    sweeps = [read_sweep(CHECKOUT / "sweeps" / f"{name}_{kind}.yaml") for name in SWEEPS]
+    notebooks, failed = [], False
+    with o.progress(sum(len(s.points()) for s in sweeps)) as (advance, say):
+        for sweep in sweeps:
+            for point in run_sweep(sweep, to, say):
+                advance()
+                notebooks.append(point.notebook)
+                if point.status == "failed":
+                    failed = True
+                    o.err.print(f"{point.notebook}: {point.why}", markup=False)
+    return notebooks, failed
+
+
+def _gate(device: str) -> bool:
+    """Check every variant on its op's edges; print a line each; whether one failed."""
+    from .. import study
+    from ..ops import OPS
+
+    counts: dict[tuple[str, str], dict[str, int]] = {}
+    total = sum(len(op.variants) * len(op.suites["edges"]) for op in OPS.values())
+    with o.progress(total) as (advance, say):
+        for op in OPS.values():
+            edges = op.suites["edges"]
+            for _, got in study.check(study.arms_of(op), edges, device=device, report=say):
+                advance()
+                line = counts.setdefault((op.name, got.arm.variant.name), {})
+                line[got.verdict.status] = line.get(got.verdict.status, 0) + 1
+    rows = [[op, v, ", ".join(f"{n} {s}" for s, n in line.items())]
+            for (op, v), line in counts.items()]  # fmt: skip
+    o.out.print(o.grid("The gate, on every edge of each contract", ["op", "variant", ""], rows, 3))
+    o.out.print()
+    return any({"incorrect", "error", "timeout"} & line.keys() for line in counts.values())

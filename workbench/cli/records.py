@@ -14,35 +14,44 @@ def register(app: typer.Typer) -> None:
 
 
 def varying(table) -> list[str]:
-    """The workload fields in which the records of `table` differ."""
+    """The workload fields in which the records of one op differ."""
     names = [c for c in table.columns if c.startswith("workload.")]
     return [c for c in names if table[c].map(str).nunique() > 1]
 
 
 def summary(table):
-    """A rich table: one row a record, ratios against the first timed arm of the same workload."""
-    axes = varying(table)
-    workloads = [c for c in table.columns if c.startswith("workload.")]
-    rows = []
-    same = table[[*workloads, "op", "clock", "environment.device"]]
-    keys = same.apply(lambda row: " ".join(map(str, row)), axis=1)
-    base = table[table["median_us"].notna()].groupby(keys)["median_us"].first()
-    for (_, r), key in zip(table.iterrows(), keys, strict=True):
-        timed = r["median_us"] == r["median_us"]
-        place = [f"{c.removeprefix('workload.')}={r[c]:g}" if isinstance(r[c], float) else
-                 f"{c.removeprefix('workload.')}={r[c]}" for c in axes]  # fmt: skip
-        rows.append([
-            r["op"], r["arm"], " ".join(place), r["verdict.status"] if not timed else r["clock"],
-            f"{r['median_us']:,.1f}" if timed else "-",
-            f"{r['low_us']:,.1f}-{r['high_us']:,.1f}" if timed else "-",
-            len(r["samples_us"]),
-            f"{base[key] / r['median_us']:.2f}x" if timed else "-",
-            f"{r['gb_per_s']:,.0f}" if timed else "-",
-            " ".join(r["flags"]) or (r["verdict.why"] or "")[:60],
-        ])  # fmt: skip
+    """A rich table: a row a record, with its speed-up over the first timed arm of its workload."""
+    rows = [row for _, part in table.groupby("op", sort=False) for row in _rows(part)]
     columns = ["op", "arm", "workload", "clock", "median us", "5-95 %", "n", "speed-up", "GB/s", ""]
     title = " / ".join(sorted(table["environment.device"].unique()))
     return o.grid(title, columns, rows, right=4)
+
+
+def _rows(table) -> list[list[str]]:
+    axes = varying(table)
+    same = [*(c for c in table.columns if c.startswith("workload.")), "clock", "environment.device"]
+    keys = table[same].apply(lambda row: " ".join(map(str, row)), axis=1)
+    base = table[table["median_us"].notna()].groupby(keys)["median_us"].first()
+    rows = []
+    for (_, r), key in zip(table.iterrows(), keys, strict=True):
+        place = " ".join(f"{c.removeprefix('workload.')}={_number(r[c])}" for c in axes)
+        if r["median_us"] != r["median_us"]:
+            why = (r["verdict.why"] or "")[:70]
+            rows.append([r["op"], r["arm"], place, r["verdict.status"], *"-----", why])
+            continue
+        rows.append([
+            r["op"], r["arm"], place, r["clock"], f"{r['median_us']:,.1f}",
+            f"{r['low_us']:,.1f}-{r['high_us']:,.1f}", len(r["samples_us"]),
+            f"{base[key] / r['median_us']:.2f}x", f"{r['gb_per_s']:,.1f}", " ".join(r["flags"]),
+        ])  # fmt: skip
+    return rows
+
+
+def _number(value) -> str:
+    """A workload field as it was given: pandas makes a float of a column with gaps."""
+    if value is None or value != value:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) and value < 1e6 else str(value)
 
 
 def show(

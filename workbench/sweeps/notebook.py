@@ -81,6 +81,7 @@ def execute(notebook: Path, out: Path, given: dict[str, Any], *, progress: bool 
         papermill.execute_notebook(
             str(notebook), str(partial), given, progress_bar=progress, cwd=str(Path.cwd()),
             execution_timeout=LIMIT_S, start_timeout=120, kernel_name="python3",
+            extra_arguments=["--log-level=CRITICAL"],  # its notice of local ports is no news
         )  # fmt: skip
     finally:
         for rest in out.parent.glob(f".{out.name}.*"):

@@ -48,8 +48,8 @@ def _note(folder: Path, **row) -> None:
 def run_sweep(sweep: Sweep, to: Path, say=lambda what: None) -> Iterator[Point]:
     """Run every point into `to`/<id>.ipynb; yield each as it ends. A failed one stops no other.
 
-    A notebook that declares `records` gets `to`/records.jsonl for it, one that declares
-    `figures_to` gets `to`/figures, unless the sweep says otherwise. Raises ValueError before the
+    A notebook's parameters `to` and `figures_to`, where it has them, become `to`/records.jsonl and
+    `to`/figures, unless the sweep says otherwise. Raises ValueError before the
     first point on parameters that the notebook does not take, OSError where `to` cannot be written.
     """
     from papermill.exceptions import PapermillExecutionError
@@ -57,7 +57,7 @@ def run_sweep(sweep: Sweep, to: Path, say=lambda what: None) -> Iterator[Point]:
     from .notebook import parameters
 
     declared = parameters(sweep.notebook)
-    places = {"records": str(to / "records.jsonl"), "figures_to": str(to / "figures")}
+    places = {"to": str(to / "records.jsonl"), "figures_to": str(to / "figures")}
     points = [
         {k: v for k, v in places.items() if k in declared} | point for point in sweep.points()
     ]

@@ -1,7 +1,8 @@
-"""Clocks. Each lets callables take turns and returns every sample; a summary is the reader's.
+"""Clocks: callables take turns, every sample comes back, a summary is the reader's choice.
 
-A clock measures as measure(arms, repeats, budget_s, turn, device): `arms` maps a name to a callable,
-`turn(name)` is called before each use of an arm, so that whoever watches knows what ran last.
+A clock measures as measure(arms, repeats, budget_s, turn, device): `arms` maps a name to a
+callable; `turn(name)` is called before each use of an arm, so that whoever watches knows what ran
+last.
 """
 
 from .graph import graph_cold as graph_cold

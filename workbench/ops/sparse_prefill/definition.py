@@ -217,6 +217,7 @@ sparse_prefill = Op(
             for heads in (8, 16)
             for churn in (0.02, 0.10, 0.25)
         ),
+        "tokens_8_heads": tuple(Workload(tokens=tokens) for tokens in (2048, 4096, 8192)),
         "tokens_small": tuple(
             Workload(tokens=tokens, rows=1024 + tokens, topk=256) for tokens in (32, 64, 128)
         ),
