@@ -215,9 +215,9 @@ def compile_variants(
                   " ".join(f"{n} {m}" for m, n in r["mma"].items()) or "-"]
                  for r in rows]  # fmt: skip
         o.out.print(o.grid(f"{found.name} for {arch}", columns, cells, right=2))
-        for r in rows:
-            if not r["fits"]:
-                o.err.print(f"{r['variant']}: {r['kernel']} spills or does not fit {arch}")
+    for r in rows:
+        if not r["fits"]:
+            o.err.print(f"{r['variant']}: {r['kernel']} spills or does not fit {arch}")
     return int(any(not r["fits"] for r in rows))
 
 

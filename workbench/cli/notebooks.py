@@ -46,18 +46,16 @@ def run(
 ) -> int:  # fmt: skip
     """Run a notebook with papermill; unknown names and wrong types are refused before it starts."""
     from ..fields import pairs
-    from ..sweeps import execute
+    from ..sweeps import NotebookFailed, execute
 
     out = out or Path("runs") / notebook.name
     if out.resolve() == notebook.resolve():
         raise ValueError(f"{out} is the notebook itself: write the executed one elsewhere")
     given = pairs(parameter or [])
-    from papermill.exceptions import PapermillExecutionError
-
     try:
         execute(notebook, out, given, progress=o.err.is_terminal)
-    except PapermillExecutionError as error:
-        o.err.print(f"{notebook}: {error.ename}: {error.evalue} (see {out})", markup=False)
+    except NotebookFailed as error:
+        o.err.print(f"{notebook}: {error} (see {out})", markup=False)
         return 1
     o.out.print(str(out), highlight=False)
     return 0

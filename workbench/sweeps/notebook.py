@@ -8,6 +8,10 @@ from typing import Any
 LIMIT_S = 1800  # for one cell: a kernel that hangs must not hang a sweep
 
 
+class NotebookFailed(RuntimeError):
+    """A notebook that was started did not run to its end: a cell raised, hung, or killed it."""
+
+
 def parameters(notebook: Path) -> dict[str, Any]:
     """The declared parameters of a notebook and their defaults.
 
@@ -65,7 +69,7 @@ def execute(notebook: Path, out: Path, given: dict[str, Any], *, progress: bool 
     """Run `notebook` with parameters `given`, write the executed one to `out`, whole or not at all.
 
     The notebook runs in the current folder. Raises ValueError on bad parameters before it starts,
-    papermill's PapermillExecutionError where a cell fails (`out` then shows where).
+    NotebookFailed where it then does not end well (`out` shows how far it came).
     """
     given = typed(notebook, given)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -73,6 +77,7 @@ def execute(notebook: Path, out: Path, given: dict[str, Any], *, progress: bool 
         pass  # the folder can be written: known before minutes of work
 
     import papermill
+    from papermill.exceptions import PapermillExecutionError
     from papermill.log import logger
 
     logger.setLevel("ERROR")
@@ -81,8 +86,13 @@ def execute(notebook: Path, out: Path, given: dict[str, Any], *, progress: bool 
         papermill.execute_notebook(
             str(notebook), str(partial), given, progress_bar=progress, cwd=str(Path.cwd()),
             execution_timeout=LIMIT_S, start_timeout=120, kernel_name="python3",
+            language="python",
             extra_arguments=["--log-level=CRITICAL"],  # its notice of local ports is no news
         )  # fmt: skip
+    except PapermillExecutionError as error:
+        raise NotebookFailed(f"{error.ename}: {error.evalue}") from None
+    except (RuntimeError, TimeoutError) as error:  # the kernel died, hung, or did not start
+        raise NotebookFailed(f"{type(error).__name__}: {' '.join(str(error).split())}") from None
     finally:
         for rest in out.parent.glob(f".{out.name}.*"):
             rest.unlink(missing_ok=True)

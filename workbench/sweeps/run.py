@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .notebook import execute
+from .notebook import NotebookFailed, execute, parameters
 from .sweep import Sweep, point_id
 
 JOURNAL = "points.jsonl"  # a line when a point starts and one when it ends
@@ -52,10 +52,6 @@ def run_sweep(sweep: Sweep, to: Path, say=lambda what: None) -> Iterator[Point]:
     `to`/figures, unless the sweep says otherwise. Raises ValueError before the
     first point on parameters that the notebook does not take, OSError where `to` cannot be written.
     """
-    from papermill.exceptions import PapermillExecutionError
-
-    from .notebook import parameters
-
     declared = parameters(sweep.notebook)
     places = {"to": str(to / "records.jsonl"), "figures_to": str(to / "figures")}
     points = [
@@ -73,10 +69,9 @@ def run_sweep(sweep: Sweep, to: Path, say=lambda what: None) -> Iterator[Point]:
         _note(to, id=name, status="started", parameters=point)
         try:
             execute(sweep.notebook, out, point)
-        except PapermillExecutionError as error:
-            why = f"{error.ename}: {error.evalue}"
-            _note(to, id=name, status="failed", why=why)
-            yield Point(name, point, "failed", out, why)
+        except NotebookFailed as error:
+            _note(to, id=name, status="failed", why=str(error))
+            yield Point(name, point, "failed", out, str(error))
             continue
         _note(to, id=name, status="finished")
         yield Point(name, point, "finished", out)

@@ -1,0 +1,86 @@
+"""The README is true: its commands run, its numbers are medians of committed records."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workbench import record
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+SHELL = "\n".join(re.findall(r"```bash\n(.*?)```", README, re.S))
+COMMANDS = [line.split("#")[0].strip() for line in SHELL.splitlines() if line.strip()]
+RUN = [c for c in COMMANDS if not c.startswith(("make ", "nsys "))]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A folder in which the README's commands find what a clone holds."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in ("notebooks", "sweeps", "traces", "figures"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "my_kernel.py").write_text(re.search(r"```python\n(.*?)```", README, re.S)[1])
+    return folder
+
+
+def test_the_readme_shows_commands():
+    assert len(RUN) >= 15 and {"make demo", "make test"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", RUN)
+def test_a_command_of_the_readme_runs(command, checkout, monkeypatch):
+    program, *words = shlex.split(command)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    done = subprocess.run(
+        [sys.executable, "-m", program, *words], cwd=checkout, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_readme_names_only_files_that_exist():
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
+    assert links and all((ROOT / link).exists() for link in links)
+
+
+H8 = {"heads": 8, "tokens": 8192, "churn": 0.10}
+H16 = H8 | {"heads": 16, "churn": 0.25}
+POOL = {"pages": 16384, "batch": 8}
+NUMBERS = [  # (as it is written, op, arm, workload): medians of graph_hot, in microseconds
+    ("1,225 µs", "page_split", "full", POOL),
+    ("28 µs", "page_split", "masked", POOL),
+    ("2,163 µs", "sparse_prefill", "union group=4", H8),
+    ("3,027 µs", "sparse_prefill", "per_token", H8),
+    ("3,322 µs", "sparse_prefill", "union group=2", H16),
+    ("3,010 µs", "sparse_prefill", "per_token", H16),
+    ("579 µs", "union_plan", "sort_search", {"tokens": 8192, "group": 4}),
+]
+
+
+@pytest.mark.parametrize(("text", "op", "arm", "workload"), NUMBERS, ids=lambda x: str(x))
+def test_a_number_of_the_readme_is_the_median_of_a_record(text, op, arm, workload):
+    table = record.load(ROOT / "traces/records")
+    table = table[(table["op"] == op) & (table["arm"] == arm) & (table["clock"] == "graph_hot")]
+    for name, value in workload.items():
+        table = table[table[f"workload.{name}"] == value]
+    (median_us,) = table["median_us"]
+    assert text in README and text == f"{median_us:,.0f} µs"
+
+
+def test_every_time_in_the_readme_is_checked():
+    assert set(re.findall(r"[\d,.]+ µs", README)) == {text for text, *_ in NUMBERS}
+
+
+def test_the_readmes_other_figures_stand_in_the_records():
+    table = record.load(ROOT / "traces/records")
+    table = table[(table["op"] == "page_split") & (table["clock"] == "graph_hot")]
+    table = table[(table["workload.pages"] == 16384) & (table["workload.batch"] == 8)]
+    assert "touches 12 of 16,384" in README
+    assert set(table["statistics.touched_pages"]) == {12}
+    assert "at 4.0 TB/s" in README
+    (rate,) = table[table["arm"] == "full"]["gb_per_s"]
+    assert f"{rate / 1000:.1f}" == "4.0"
