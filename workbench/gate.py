@@ -41,16 +41,21 @@ class Watch(TorchDispatchMode):
         if self.capturable:
             target = kwargs.get("device")
             to_host = name in ("_to_copy", "copy_") and _leaves_device(name, args, target)
-            boolean_index = name in ("index", "index_put", "index_put_") and any(
-                isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8)
-                for i in args[1]
-            )
-            if name in _HOST_READS or to_host or (boolean_index and name == "index"):
+            if name in _HOST_READS or to_host or _by_mask(name, args):
                 raise HostRead(f"{name} reads the device on the host")
         out = func(*args, **kwargs)
         if name in _ALLOCATIONS and out.numel():
             poison(out)
         return out
+
+
+def _by_mask(name: str, args: tuple) -> bool:
+    """Whether an index is a mask that must be counted; filling one value in needs no count."""
+    if name not in ("index", "index_put", "index_put_"):
+        return False
+    masks = (torch.bool, torch.uint8)
+    by_mask = any(isinstance(i, torch.Tensor) and i.dtype in masks for i in args[1])
+    return by_mask and (name == "index" or args[2].numel() != 1)
 
 
 def _leaves_device(name: str, args: tuple, target: Any) -> bool:

@@ -86,7 +86,19 @@ def repair() -> None:
     builder.binary_op, builder.unary_op, builder.create_fma = binary_op, unary_op, create_fma
     if not hasattr(builder, "get_bf16"):
         builder.get_bf16 = lambda self, v: down(np.array([v], np.float32))
+    _mend_indices(interpreter)
     _cheapen_calls(interpreter)
+
+
+def _mend_indices(interpreter) -> None:
+    """`range(n)` over a scalar tensor: numpy no longer makes an int of an array of one element."""
+    patch = interpreter._patch_lang_tensor
+
+    def patched(tensor, scope):
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patched
 
 
 def _mend_casts(builder, handle, scalar, np_dtype, tl) -> None:
