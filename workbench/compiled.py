@@ -103,13 +103,14 @@ def _compile(fn: JITFunction, args: tuple, options: dict, arch: int) -> Kernel:
 def smaller(config: Config) -> Iterator[Config]:
     """Configs to try in turn where `config` asks for too much shared memory, largest first.
 
-    Fewer stages before fewer rows: 2 stages, then half of block_k with the asked stages, ...
+    Fewer stages before fewer rows: 2 stages, then half of block_k with the asked stages, ... Never
+    1 stage: without a pipeline the compiler moves the tile through shared memory once more.
     """
     if config is None or not {"block_k", "num_stages"} <= {f.name for f in fields(config)}:
         return
     block, stages, seen = config.block_k, config.num_stages, [config]
     while block >= MIN_BLOCK_K:
-        for count in (stages, 2, 1):
+        for count in (stages, 2):
             candidate = replace(config, block_k=block, num_stages=min(count, stages))
             if candidate not in seen:
                 seen.append(candidate)

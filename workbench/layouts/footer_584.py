@@ -73,7 +73,9 @@ def unpack(pages: torch.Tensor, page_size: int) -> Tokens:
     rows = pages[:, : page_size * ROW_BYTES].reshape(-1, page_size, ROW_BYTES)
     footer = pages[:, page_size * ROW_BYTES : page_bytes(page_size)]
     return Tokens(
-        rows[..., :NOPE_BYTES].contiguous().view(torch.float8_e4m3fn),
-        rows[..., NOPE_BYTES:].contiguous().view(torch.bfloat16),
+        rows[..., :NOPE_BYTES].clone(memory_format=torch.contiguous_format).view(
+            torch.float8_e4m3fn
+        ),
+        rows[..., NOPE_BYTES:].clone(memory_format=torch.contiguous_format).view(torch.bfloat16),
         footer.reshape(-1, page_size, SCALE_BYTES)[..., :-1].clone(),
     )

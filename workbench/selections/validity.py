@@ -41,9 +41,12 @@ def violations(
     if positions is not None:
         late = valid & (indices > positions[:, None])
         found += _first(late, indices, "a row after the query's own position")
-    unique = torch.where(valid, indices, -1 - lane.to(indices.dtype)).sort(dim=1).values
-    twice = (unique[:, 1:] == unique[:, :-1]) & (unique[:, 1:] >= 0)
-    found += _first(twice, unique[:, 1:], "the same row twice")
+    # invalid lanes get numbers of their own; a stable sort puts a repeat behind the first of its row
+    numbered = torch.where(valid, indices, -1 - lane.to(indices.dtype))
+    ordered, lanes = numbered.sort(dim=1, stable=True)
+    repeats = (ordered[:, 1:] == ordered[:, :-1]).long()
+    twice = torch.zeros_like(lanes).scatter_(1, lanes[:, 1:], repeats).bool()
+    found += _first(twice, indices, "the same row twice")
     last = torch.where(valid, lane, -1).amax(1) if topk else lane.new_zeros(tokens)
     hole = ~valid & (lane < last[:, None])
     found += _first(hole, indices, "an invalid lane before its last valid one")
