@@ -154,22 +154,16 @@ def test_nothing_is_left_running(study_of_all, module):
     assert left_over(module) == []
 
 
-def test_narrow_offsets_are_caught(module):
+def test_narrow_offsets_and_a_study_that_is_left_early(module):
     """A pool past the reach of its offset type: 130 pages of 260 units in 16 bits, scaled down."""
-    arms = [arm("offsets_of_16_bits"), arm("offsets_of_64_bits")]
+    arms = [arm(name) for name in ("offsets_of_16_bits", "offsets_of_64_bits", "hangs")]
     w = SPLIT.Workload(pages=130, touch="all")
     found = study.check(arms, [w], device="cpu", limit_s=60, modules=(str(module),))
-    wrong, right = (checked.verdict for _, checked in found)
-    assert wrong.status == "incorrect", wrong
-    assert "page 508 (touched) differs at data byte 0" in wrong.why  # page 127: 33,020 > 32,767
-    assert right.passed, right
-
-
-def test_a_study_that_is_left_early_ends_its_process(module):
-    found = study.check([arm("fine"), arm("hangs")], [SPLIT.Workload(pages=2)], device="cpu",
-                        modules=(str(module),))  # fmt: skip
-    assert next(found)[1].verdict.passed
-    assert left_over(module)
+    (_, wrong), (_, right) = next(found), next(found)
+    assert wrong.verdict.status == "incorrect", wrong
+    assert "page 508 (touched) differs at data byte 0" in wrong.verdict.why  # 127 * 260 > 2**15
+    assert right.verdict.passed, right
+    assert left_over(module), "the process that will be ended is not seen while it runs"
     found.close()
     assert left_over(module) == []
 

@@ -13,6 +13,8 @@ from workbench.gate import check
 from workbench.ops import OPS
 
 # numpy's remark on Triton's interpreter, which pins numpy below the release that takes it away
+pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim")
+
 
 def said(w) -> str:
     """The fields in which workload `w` differs from the first edge of its suite, as a test id."""
@@ -79,6 +81,6 @@ def test_every_edge_is_taken_and_every_variant_takes_one(op):
     """A workload that all refuse tests nothing, nor does a variant that refuses them all."""
     takes = {v.name: [w for w in op.suites["edges"] if v.requires(w, v.config) is None]
              for v in op.variants.values()}  # fmt: skip
-    assert all(takes.values()), f"no edge for {[name for name, taken in takes.items() if not taken]}"
+    assert all(takes.values()), f"a variant takes none: {takes}"
     for w in op.suites["edges"]:
         assert any(w in taken for taken in takes.values()), f"nothing takes {w}"

@@ -64,6 +64,7 @@ def repair() -> None:
         return handle(narrow(values, "bf16"), tl.bfloat16)
 
     _mend_casts(builder, handle, scalar, interpreter._get_np_dtype, tl)
+    _mend_conversion(interpreter)
     dot, binary, unary, fma = (
         builder.create_dot, builder.binary_op, builder.unary_op, builder.create_fma
     )  # fmt: skip
@@ -122,28 +123,45 @@ def _mend_casts(builder, handle, scalar, np_dtype, tl) -> None:
         setattr(builder, f"create_{name}", lambda self, x, target: self.cast_impl(x, target))
 
 
+def _mend_conversion(interpreter) -> None:
+    """The stock conversion between floating types truncates, and does not saturate."""
+    convert, nearest = interpreter._convert_float, interpreter._ir.ROUNDING_MODE.RTNE
+
+    def convert_float(data, source, target, rounding):
+        s, d = source.name, target.name
+        if s in _TORCH and d in _TORCH and rounding in (None, nearest):
+            return narrow(widen(data, s), d)
+        return convert(data, source, target, rounding)
+
+    interpreter._convert_float = convert_float
+
+
 def _cheapen_calls(interpreter) -> None:
-    """Patch triton.language once a launch, not once a device-function call (about 1 ms each)."""
-    scopes = {}
+    """Patch triton.language once a launch, not once a device-function call (about 1 ms each).
+
+    What a device function's module had patched is restored before what the kernel's had: the
+    later scope took the earlier one's patches for originals.
+    """
+    patch, scopes = interpreter._patch_lang, {}
 
     def call(self, *args, **kwargs):
         key = id(self.fn.__globals__)
         if key not in scopes:
-            scopes[key] = interpreter._patch_lang(self.fn)
+            scopes[key] = patch(self.fn)
         try:
             return self.rewrite()(*args, **kwargs)
         except Exception as error:  # the interpreter's own wrapping, kept
             raise interpreter.InterpreterError(repr(error)) from error
 
-    launch = interpreter.GridExecutor.__call__
+    class LaunchScope:
+        def __init__(self, fn):
+            self.own = patch(fn)
 
-    def launch_and_restore(self, *args, **kwargs):
-        try:
-            return launch(self, *args, **kwargs)
-        finally:
+        def restore(self):
             for scope in reversed(list(scopes.values())):
                 scope.restore()
             scopes.clear()
+            self.own.restore()
 
     interpreter.InterpretedFunction.__call__ = call
-    interpreter.GridExecutor.__call__ = launch_and_restore
+    interpreter._patch_lang = LaunchScope

@@ -9,7 +9,7 @@ from ..definition import DC, Inputs, Output, sparse_prefill, valid_lanes
 GATHER_BYTES = 1 << 27  # of float32 rows held at a time; past the last-level cache more is no gain
 
 
-@sparse_prefill.variant()
+@sparse_prefill.variant(independent=False)  # a batched product sums in an order of its own
 def eager(x: Inputs, config: None) -> Output:
     """Materialise each token's rows in float32, then two batched matrix products."""
     (tokens, heads, width), topk = x.q.shape, x.indices.shape[1]
