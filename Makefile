@@ -1,5 +1,7 @@
 # Two commands do all set-up: `make demo` and `make test`. Both install into .venv what is missing.
+# PIP_FLAGS reaches pip, for an index that holds the CPU build of torch, say.
 PYTHON ?= python3
+PIP_FLAGS ?=
 VENV := .venv
 # the CPU build of torch where there is no NVIDIA driver
 HARDWARE := $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
@@ -27,8 +29,8 @@ clean:
 # torch comes first and alone: a resolver that meets it later may take another build
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) \
 	    "$$(grep '^torch==' $(CONSTRAINTS))" -c $(CONSTRAINTS)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) \
 	    -c $(CONSTRAINTS) -e '.[lab,test]'
 	touch $@

@@ -164,3 +164,37 @@ def test_doctor_says_what_runs_here():
     done = call("doctor", "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["probe"]["status"] == "passed"
+
+
+def test_a_module_that_ends_the_process_or_prints_is_told(tmp_path):
+    (tmp_path / "ends.py").write_text("import sys\nsys.exit(0)")
+    (tmp_path / "prints.py").write_text("print('hello')")
+    done = call("list", "--module", tmp_path / "ends.py")
+    assert done.exit_code == 2 and "ends.py: SystemExit" in done.stderr
+    done = call("list", "--module", tmp_path / "prints.py", "--json")
+    assert done.exit_code == 0 and json.loads(done.stdout)
+
+
+def test_a_record_that_lacks_a_field_is_told_with_its_line(tmp_path):
+    path = tmp_path / "r.jsonl"
+    words = ["-w", "pages=2", "--variant", "eager_full", "--device", "cpu", "--repeats", "1"]
+    assert call("measure", "page_split", *words, "--to", path).exit_code == 0
+    row = json.loads(path.read_text())
+    for name in ("op", "config_asked", "samples_us", "flags", "environment", "verdict"):
+        path.write_text(json.dumps(row | {name: None}) + "\n")
+        for command in ("show", "figures"):
+            done = call(command, path)
+            assert done.exit_code == 2 and f"r.jsonl:1: its {name} is None" in done.stderr
+
+
+def test_a_file_that_holds_no_records_is_left_alone(tmp_path):
+    path = tmp_path / "notes.md"
+    path.write_text("one line")
+    done = call("measure", "page_split", "-w", "pages=2", "--device", "cpu", "--to", path)
+    assert done.exit_code == 2 and "notes.md" in done.stderr and path.read_text() == "one line"
+
+
+def test_none_is_a_word_where_a_field_is_text():
+    words = ["-w", "sink=none", "-w", "length=none", "-w", "rows=none", "-w", "topk=4"]
+    done = call("check", "sparse_prefill", "--variant", "eager", "-w", "tokens=3", *words)
+    assert done.exit_code == 0, done.output

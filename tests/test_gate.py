@@ -5,6 +5,7 @@ that is right when it is off. None of these variants is registered. Faults that 
 are in test_isolate.py.
 """
 
+import contextlib
 import math
 from functools import partial
 
@@ -88,8 +89,10 @@ def page_by_page(x, touched=pages.touched_pages, footer=lambda x, s: x.page_size
 WRONG_PREFILL = {
     "scale": (prefill(), "lse is off",
         lambda x, r: attention(x._replace(sm_scale=1.02 * x.sm_scale))),
-    "last of 2048 slots dropped": (prefill(tokens=2, topk=2048, rows=4096), "out is off",
+    "last of 2048 slots dropped": (prefill(tokens=2, topk=2048, rows=4096), "lse is off",
         lambda x, r: attention(x._replace(indices=x.indices[:, :-1]))),
+    "last of 2048 slots dropped, lse right": (prefill(tokens=2, topk=2048, rows=4096), "out is off",
+        lambda x, r: attention(x._replace(indices=x.indices[:, :-1]))._replace(lse=r.lse)),
     "padding is row 0, NaN": (prefill(padding="mixed", holes=0.4), "out is not finite",
         lambda x, r: attention(x._replace(indices=x.indices.clamp(min=0)))),
     "padding is row 0, selected by others": (prefill(rows=32), "lse is off",
@@ -203,8 +206,9 @@ def test_a_variant_answers_the_question_that_it_declares():
 
 @pytest.mark.parametrize("read", (
     lambda x: x.kv[0, 0].item(), lambda x: bool((x.indices < 0).any()), lambda x: x.kv[x.kv > 0],
-    lambda x: x.indices.nonzero(), lambda x: x.indices.unique(),
-), ids=("item", "bool", "boolean index", "nonzero", "unique"))  # fmt: skip
+    lambda x: x.indices.nonzero(), lambda x: x.indices.unique(), lambda x: x.indices.tolist(),
+    lambda x: x.kv[0].float().numpy(), lambda x: x.indices.cpu(),
+), ids=("item", "bool", "mask", "nonzero", "unique", "tolist", "numpy", "cpu"))  # fmt: skip
 def test_host_read(read):
     def run(x):
         read(x)
@@ -212,6 +216,33 @@ def test_host_read(read):
 
     assert gate(run, prefill(), capturable=False).passed
     refused(gate(run, prefill()), "reads the device on the host, yet the variant calls itself")
+
+
+def test_a_host_read_cannot_be_hidden():
+    def run(x):
+        with contextlib.suppress(RuntimeError):
+            x.kv[0, 0].item()
+        return attention(x)
+
+    refused(gate(run, prefill()), "reads the device on the host")
+
+
+def test_a_call_must_be_right_twice():
+    calls = []
+
+    def run(x):
+        calls.append(None)
+        return attention(x) if len(calls) % 2 else attention(x._replace(sm_scale=0.0))
+
+    refused(gate(run, prefill()), "second call: lse is off")
+
+
+def test_a_split_of_64_token_pages_writes_nothing():
+    def run(x):
+        x.destination.zero_()
+        return SPLIT.Output(x.source)
+
+    refused(gate(run, split(page_size=64)), "nothing to split")
 
 
 def test_a_crash_is_a_result():

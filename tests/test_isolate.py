@@ -27,7 +27,7 @@ calls = 0
 
 def variant(run):
     run.__doc__ = "A way to go wrong."
-    return page_split.variant(widens=all_pages)(run)
+    return page_split.variant(widens=all_pages, capturable=False)(run)
 
 @variant
 def fine(x, config):

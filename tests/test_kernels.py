@@ -44,7 +44,7 @@ FURTHER = [  # what the edges leave out, for every variant
     PREFILL.Workload(tokens=9, topk=1, rows=160, law="uniform", holes=0.5),  # some tokens are empty
     PREFILL.Workload(tokens=9, topk=64, rows=160, length="ragged", seed=3),  # whole tiles, counted
     PREFILL.Workload(tokens=4, topk=128, rows=600, length="counted", holes=0.6, law="uniform"),
-    *(PLAN.Workload(tokens=5, topk=24, rows=rows) for rows in (32766, 32767, 40000)),
+    *(PLAN.Workload(tokens=5, topk=24, rows=rows) for rows in (32766, 40000)),  # key widths
 ]
 TILES = [  # other configs than the default: a list longer than a tile, a tile longer than a page
     (PLAN.variants["sort_search"], {"block": 16}),
@@ -63,7 +63,7 @@ MORE = [
 ] + [
     pytest.param(v, w, replace(v.config, **changes), id=f"{v.name}-{changes}-{said(w)}")
     for v, changes in TILES
-    for w in v.op.suites["edges"][:5]
+    for w in v.op.suites["edges"][:2]
 ]
 
 

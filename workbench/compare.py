@@ -4,7 +4,7 @@ import torch
 
 SLACK = 2.0  # times the unavoidable rounding; an honest bf16 kernel with fp32 scores sits near 1.1
 ROW_SLACK = 3.0  # the same for the worst single row, which averages over fewer elements
-LSE_TOLERANCE = 1e-4  # of max(1, |lse|), in base 2; dropping one of 2,048 slots moves lse by 7e-4
+LSE_TOLERANCE = 2e-5  # of max(1, |lse|), base 2; of 2,048 slots each moves an lse of 12 by 7e-4
 
 
 def relative_l2(actual: torch.Tensor, expected: torch.Tensor) -> float:

@@ -81,13 +81,14 @@ def _compile(fn: JITFunction, args: tuple, options: dict, arch: int) -> Kernel:
     parsed, signature, constexprs, attrs = fn._pack_args(
         backend, options, bound, specialization, rest
     )
-    source = fn.ASTSource(fn, signature, constexprs, attrs) if hasattr(fn, "ASTSource") else (
-        ASTSource(fn, signature, constexprs, attrs))  # fmt: skip
+    source = ASTSource(fn, signature, constexprs, attrs)
     result = triton.compile(source, target=target, options=parsed.__dict__)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(result.asm["cubin"])
         usage, sass = (
-            subprocess.run([CUOBJDUMP, flag, file.name], capture_output=True, text=True).stdout
+            subprocess.run(
+                [CUOBJDUMP, flag, file.name], capture_output=True, text=True, check=True
+            ).stdout
             for flag in ("--dump-resource-usage", "--dump-sass")
         )
     found = {key: int(value) for key, value in re.findall(r"(REG|STACK):(\d+)", usage)}
@@ -98,6 +99,10 @@ def _compile(fn: JITFunction, args: tuple, options: dict, arch: int) -> Kernel:
         result.metadata.name, found["REG"], found["STACK"], result.metadata.shared, mma,
         result.asm["ptx"],
     )  # fmt: skip
+
+
+class DoesNotFit(ValueError):
+    """No config of a variant fits the shared memory of a device."""
 
 
 def smaller(config: Config) -> Iterator[Config]:
@@ -123,7 +128,7 @@ def fit(
 ) -> tuple[Config, str | None]:
     """Return (the largest config at or below `config` that fits `limit` bytes, what was done).
 
-    Raises ValueError where none fits, naming the smallest that was tried.
+    Raises DoesNotFit where none does, naming the last that was tried.
     """
     needed = shared_bytes(config)
     if needed <= limit:
@@ -133,5 +138,5 @@ def fit(
         least, tried = shared_bytes(candidate), candidate
         if least <= limit:
             return candidate, f"stepped down: {needed} bytes of shared memory exceed {limit}"
-    raise ValueError(f"{asdict(tried) if tried else 'no config'} still needs {least} bytes of "
+    raise DoesNotFit(f"{asdict(tried) if tried else 'no config'} still needs {least} bytes of "
                      f"shared memory, the device has {limit}")  # fmt: skip

@@ -20,10 +20,10 @@ def choose(kind: str, name: str, known) -> str:
 def convert(name: str, text: Any, kind: Any) -> Any:
     """Return `text` as a value of `kind` (int, float, bool, str or one of them | None)."""
     kinds = get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    if text is None or (isinstance(text, str) and text.lower() == "none"):
-        if type(None) in kinds:
-            return None
-        raise ValueError(f"{name}={text!r} may not be none")
+    if type(None) in kinds and (text is None or str(text).lower() == "none"):
+        return None
+    if text is None:
+        raise ValueError(f"{name} may not be none")
     (target,) = [k for k in kinds if k is not type(None)]
     if target is bool:
         if str(text).lower() in ("true", "1", "yes", "false", "0", "no"):

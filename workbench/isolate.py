@@ -79,7 +79,8 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
-        self._child.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # what it was never able to read
+            self._child.stdin.close()
         self._child.stdout.close()
         self._errors.close()
         self._child = None
@@ -94,7 +95,11 @@ class Worker:
                 raise Died(f"killed after {limit_s:g} s without an answer", True, turn)
             if not line:
                 raise self._dead(turn)
-            message = json.loads(line)
+            try:
+                message = json.loads(line)
+            except ValueError:
+                self.stop()
+                raise Died("wrote into the channel of its replies", False, turn) from None
             if "turn" not in message:
                 return message
             turn, deadline = message["turn"], time.monotonic() + limit_s

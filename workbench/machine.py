@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Environment:
-    """The setup of a record. Times of two setups are never drawn on one axis."""
+    """The setup of a record. Times of two devices are never drawn on one axis."""
 
     device: str  # name of the GPU, or of the processor
     capability: str  # "9.0"; empty on a CPU
@@ -43,7 +43,8 @@ def resolve_device(device: str) -> str:
     if device == "auto":
         return "cuda" if count else "cpu"
     kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not number.isdigit()) or device == "cpu:":
+    numbered = number.isascii() and number.isdecimal()
+    if device != "cpu" and not (kind == "cuda" and (numbered or device == "cuda")):
         raise ValueError(f"device={device!r} is none of auto, cpu, cuda, cuda:N")
     if kind == "cuda" and count <= int(number or 0):
         raise ValueError(f"device={device!r} is not here: torch {torch.__version__} sees "

@@ -1,5 +1,6 @@
 """Variants and ops from outside the repository: a Python file, or an installed entry point."""
 
+import contextlib
 import importlib.util
 import sys
 from importlib.metadata import entry_points
@@ -39,12 +40,11 @@ def _imported(path: Path):
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is for results
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # any fault of a user's file, told in one line
         del sys.modules[name]
-        if isinstance(error, Exception):  # any fault of a user's file, told in one line
-            raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
-        raise
+        raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
     return module
 
 

@@ -5,7 +5,7 @@ way is right. Nothing here chooses a variant: whoever runs a kernel names it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any, NamedTuple
 
 Workload = Any  # a frozen dataclass of numbers and strings, one type an op
@@ -88,15 +88,17 @@ class Op:
         """Register the decorated `run(inputs, config) -> output` under its own name.
 
         `declared` are the fields of `Variant` from `step_from` on. Raises ValueError where the
-        name is taken, the docstring is missing or `step_from` names no variant of this op's.
+        name is taken, the docstring is missing or the config is no dataclass.
         """
 
         def register(run: Callable[[Inputs, Config], Output]) -> Variant:
             name = run.__name__
             if name in self.variants:
                 raise ValueError(f"{self.name} has two variants called {name!r}")
-            if not run.__doc__:
+            if not (run.__doc__ or "").strip():
                 raise ValueError(f"{name} needs a docstring: its first line is the idea")
+            if config is not None and (isinstance(config, type) or not is_dataclass(config)):
+                raise ValueError(f"{name}: config={config!r} is no instance of a dataclass")
             idea = run.__doc__.strip().splitlines()[0]
             self.variants[name] = Variant(name, self, run, config, idea, **declared)
             return self.variants[name]

@@ -15,6 +15,11 @@ from .machine import Environment
 from .op import Verdict
 
 SCHEMA = 1
+LOCK_S = 60.0  # no record takes long to write: a lock held longer is a stuck process's
+_KINDS = {"op": str, "variant": str, "config": dict, "config_asked": dict, "workload": dict,
+          "verdict": dict, "clock": str, "cache": str, "samples_us": list, "flags": list,
+          "environment": dict}  # fmt: skip
+RECORD_BEGINS = b'{"op":'
 CHECKOUT = Path(__file__).parents[1]
 
 
@@ -66,11 +71,16 @@ def append(path: Path, *measurements: Measurement) -> None:
     """Add records to `path`, each in one write, under a lock; a torn last line is cut off first.
 
     A line without its newline is what a killed writer leaves. Raises OSError where the file cannot
-    be written.
+    be written, RecordError where it holds something else than records of this schema.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_name(path.name + ".lock")), path.open("a+b") as file:
+    if path.exists() and not path.is_file():
+        raise RecordError(f"{path} is no regular file")
+    lock = FileLock(path.with_name(path.name + ".lock"), timeout=LOCK_S)
+    with path.open("a+b") as file, lock:  # opened first: a lock waits where a file is refused
+        if not measurements:
+            read(path)  # the first look at a file, before a study: is it one of ours?
         _mend(path, file)
         for m in measurements:
             file.write(json.dumps(as_row(m), separators=(",", ":")).encode() + b"\n")
@@ -92,6 +102,8 @@ def _mend(path: Path, file) -> None:
         json.loads(torn)
         file.write(b"\n")  # whole, only its newline is missing
     except ValueError:
+        if not torn.startswith(RECORD_BEGINS[: len(torn)]):
+            raise RecordError(f"{path}: its last line is no record: {torn[:60]!r}") from None
         warnings.warn(f"{path}: cut off a torn last line of {len(torn)} bytes", stacklevel=3)
         file.truncate(size - len(torn))
 
@@ -108,6 +120,8 @@ def files(*paths: Path | str) -> list[Path]:
             if not (CHECKOUT / path).exists():
                 raise FileNotFoundError(f"no record file or folder at {path}")
             path = CHECKOUT / path
+        if not path.is_dir() and not path.is_file():
+            raise RecordError(f"{path} is neither a file nor a folder")
         found += sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
     return found
 
@@ -115,26 +129,41 @@ def files(*paths: Path | str) -> list[Path]:
 def read(path: Path) -> list[dict]:
     """All complete records of one file; a torn last line is left out with a warning.
 
-    Raises RecordError on a broken line elsewhere, or a record of another schema.
+    Raises RecordError on a broken line elsewhere, a record of another schema, or one that lacks a
+    field.
     """
     rows = []
-    lines = Path(path).read_text().split("\n")
+    lines = Path(path).read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except ValueError:
-            if number == len(lines):  # no newline behind it: its writer was killed
+        except (ValueError, RecursionError):
+            if number == len(lines) and line.startswith(RECORD_BEGINS[: len(line)]):
+                # no newline behind it: its writer was killed
                 warnings.warn(f"{path}:{number}: left out a torn last line", stacklevel=2)
                 break
             raise RecordError(f"{path}:{number}: not a record: {line[:60]!r}") from None
-        schema = row.get("schema") if isinstance(row, dict) else None
-        if schema != SCHEMA:
-            raise RecordError(f"{path}:{number}: a record of schema {schema}, "
-                              f"this workbench reads schema {SCHEMA}")  # fmt: skip
+        if reason := _fault(row):
+            raise RecordError(f"{path}:{number}: {reason}")
         rows.append(row)
     return rows
+
+
+def _fault(row: Any) -> str | None:
+    """Why a line of JSON is no record of this schema, or None."""
+    schema = row.get("schema") if isinstance(row, dict) else None
+    if schema != SCHEMA:
+        return f"a record of schema {schema}, this workbench reads schema {SCHEMA}"
+    for name, kind in _KINDS.items():
+        if not isinstance(row.get(name), kind):
+            return f"its {name} is {row.get(name)!r:.40}, not of type {kind.__name__}"
+    if not all(isinstance(us, int | float) for us in row["samples_us"]):
+        return "its samples_us are not all numbers"
+    if not isinstance(row["verdict"].get("status"), str):
+        return "its verdict has no status"
+    return None
 
 
 def load(*paths: Path | str):
@@ -169,7 +198,7 @@ def _arms(rows: list[dict]) -> list[str]:
     values: dict[tuple, set] = {}
     for row in rows:
         for name, value in row["config_asked"].items():
-            values.setdefault((row["op"], row["variant"], name), set()).add(value)
+            values.setdefault((row["op"], row["variant"], name), set()).add(str(value))
     names = []
     for row in rows:
         differs = [

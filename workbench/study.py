@@ -77,6 +77,7 @@ class Checked:
     config: dict
     flags: tuple[str, ...] = ()
     cost: dict | None = None  # of the question the variant answers; None where no inputs were made
+    interpreted: bool = False  # its kernels ran in Triton's interpreter
 
 
 def _check(worker: Worker, op: Op, arm: Arm, w: Workload, limit_s: float) -> Checked:
@@ -91,7 +92,7 @@ def _check(worker: Worker, op: Op, arm: Arm, w: Workload, limit_s: float) -> Che
     if verdict.status in ("incorrect", "error"):
         worker.stop()  # what a wrong kernel did to its process ends with it
     flags = (reply["note"],) if reply["note"] else ()
-    return Checked(arm, verdict, reply["config"], flags, reply["cost"])
+    return Checked(arm, verdict, reply["config"], flags, reply["cost"], reply["interpreted"])
 
 
 def check(
@@ -135,34 +136,34 @@ def run(
     arms = list(arms)
     op = _one_op(arms)
     device = resolve_device(device)
-    clocks = [CLOCKS[choose("clock", name, CLOCKS)] for name in clocks]
-    for clock in clocks:
-        if clock.needs_gpu and device == "cpu":
-            raise ValueError(f"clock {clock.name!r} times a CUDA graph, device is 'cpu': "
-                             "use wall_clock")  # fmt: skip
+    clocks = [_clock(name, device) for name in clocks]
     if to is not None:
-        record.append(to)  # a folder that cannot be written is found before anything runs
+        record.append(to)  # a file that cannot be written is found before anything runs
     with Worker(device, modules) as worker:
+        environment = Environment(**worker.start())
         for w in workloads:
             report("inputs")
             statistics = _statistics(worker, op, w, limit_s)
             checked = []
             for arm in arms:
                 report(f"check {arm.label}")
-                never = all(clock.needs_gpu for clock in clocks) and not arm.variant.capturable
-                checked.append(
-                    Checked(arm, _host_read(clocks[0]), arm.asked) if never
-                    else _check(worker, op, arm, w, limit_s)
-                )  # fmt: skip
+                found = _unfit(Checked(arm, Verdict("passed"), arm.asked), clocks)
+                checked.append(found or _check(worker, op, arm, w, limit_s))
             for clock in clocks:
                 report(clock.name)
                 timed = _time(worker, op, w, checked, clock, repeats, budget_s, limit_s)
-                environment = Environment(**worker.start())
                 for found, taken in timed:
                     m = _record(op, w, found, taken, statistics, clock, environment)
                     if to is not None:
                         record.append(to, m)
                     yield m
+
+
+def _clock(name: str, device: str) -> Clock:
+    clock = CLOCKS[choose("clock", name, CLOCKS)]
+    if clock.needs_gpu and device == "cpu":
+        raise ValueError(f"clock {name!r} times a CUDA graph, device is 'cpu': use wall_clock")
+    return clock
 
 
 def _one_op(arms: list[Arm]) -> Op:
@@ -183,7 +184,7 @@ def _statistics(worker: Worker, op: Op, w: Workload, limit_s: float) -> dict | N
 
 def _time(worker, op, w, checked: list[Checked], clock: Clock, repeats, budget_s, limit_s):
     """Return [(Checked, samples or None)]; an arm that dies while timed is left out and told."""
-    found = [_captured_only(c, clock) for c in checked]
+    found = [_unfit(c, [clock]) or c for c in checked]
     left = {str(i): c for i, c in enumerate(found) if c.verdict.passed}
     samples: dict[str, dict] = {}
     while left and not samples:
@@ -194,22 +195,24 @@ def _time(worker, op, w, checked: list[Checked], clock: Clock, repeats, budget_s
         try:
             samples = worker.call(task, limit_s)["samples"]
         except Died as death:
-            at = death.turn if death.turn in left else next(iter(left))
-            status = "timeout" if death.timeout else "error"
-            verdict = Verdict(status, why=f"while it was timed: {death}")
-            found[int(at)] = replace(left.pop(at), verdict=verdict)
+            # without a turn no arm had begun: what failed, the inputs or the clock, failed for all
+            for at in [death.turn] if death.turn in left else list(left):
+                status = "timeout" if death.timeout else "error"
+                verdict = Verdict(status, why=f"while it was timed: {death}")
+                found[int(at)] = replace(left.pop(at), verdict=verdict)
     return [(c, samples.get(str(i))) for i, c in enumerate(found)]
 
 
-def _captured_only(found: Checked, clock: Clock) -> Checked:
-    if found.verdict.passed and clock.needs_gpu and not found.arm.variant.capturable:
-        return replace(found, verdict=_host_read(clock))
-    return found
-
-
-def _host_read(clock: Clock) -> Verdict:
-    why = f"reads the device on the host, {clock.name} needs a CUDA graph"
-    return Verdict("unsupported", why=why)
+def _unfit(found: Checked, clocks: list[Clock]) -> Checked | None:
+    """`found` as unsupported where none of `clocks` can time it, else None."""
+    if not found.verdict.passed:
+        return None
+    why = None
+    if all(clock.needs_gpu for clock in clocks) and not found.arm.variant.capturable:
+        why = f"reads the device on the host, {clocks[0].name} needs a CUDA graph"
+    elif found.interpreted:
+        why = "passed the gate in Triton's interpreter, whose time says nothing of the kernel"
+    return replace(found, verdict=Verdict("unsupported", why=why)) if why else None
 
 
 def _record(op, w, found: Checked, taken: dict | None, statistics, clock: Clock, environment):

@@ -36,6 +36,9 @@ def demo(
     o.out.print(f"[bold]{environment(device).device}[/], {_clock(device)}\n", highlight=False)
     notebooks, failed = _sweeps(to, device)
     failed |= _gate(device)
+    if not (to / "records.jsonl").exists():
+        o.err.print(f"nothing was measured; see the notebooks in {to}", highlight=False)
+        return 1
     table = record.load(to / "records.jsonl")
     o.out.print(summary(table))
     o.out.print("\nnotebooks and figures of this run:")

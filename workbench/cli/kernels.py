@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from ..fields import choose, pairs
 from . import options as o
@@ -25,7 +26,7 @@ def register(app: typer.Typer) -> None:
 def _op(name: str, modules):
     from ..modules import registry
 
-    ops = registry(tuple(modules or ()))
+    ops = registry(o.files(modules))
     return ops[choose("op", name, ops)]
 
 
@@ -37,7 +38,7 @@ def list_variants(
     """Operations and their variants: what each changes, and its one idea."""
     from ..modules import registry
 
-    ops = registry(tuple(module or ()))
+    ops = registry(o.files(module))
     chosen = ops if op is None else {op: ops[choose("op", op, ops)]}
     rows = [
         {"op": p.name, "variant": v.name, "step_from": v.step_from, "idea": v.idea,
@@ -55,7 +56,8 @@ def list_variants(
             if row["op"] == p.name:
                 config = " ".join(f"{k}={x}" for k, x in row["config"].items())
                 base = f"from {row['step_from']}" if row["step_from"] else "baseline"
-                o.out.print(f"  {row['variant']:14} {base:18} {row['idea']}", highlight=False)
+                idea = escape(row["idea"])
+                o.out.print(f"  {row['variant']:14} {base:18} {idea}", highlight=False)
                 if config:
                     o.out.print(f"  {'':14} [dim]{config}[/]", highlight=False)
     return 0
@@ -80,6 +82,7 @@ def check(
     from .. import study
     from ..machine import resolve_device
 
+    module = o.files(module)  # before a module can change the current folder
     found = _op(op, module)
     arms = study.arms_of(found, variant or (), pairs(config or []))
     changes = pairs(workload or [])
@@ -88,7 +91,7 @@ def check(
     rows = []
     with o.progress(len(arms) * len(workloads)) as (advance, say):
         results = study.check(
-            arms, workloads, device=device, limit_s=limit, modules=tuple(module or ()), report=say
+            arms, workloads, device=device, limit_s=limit, modules=o.files(module), report=say
         )
         for w, got in results:
             advance()
@@ -131,7 +134,7 @@ def measure(
                      "graph_cold on a GPU, wall_clock on a CPU.")] = None,
     to: Annotated[Path, typer.Option(help="Record file to add to.")] = Path("runs/records.jsonl"),
     repeats: Annotated[int | None, typer.Option(min=1, help="Samples of an arm, at most.")] = None,
-    budget: Annotated[float, typer.Option(min=0.0, help="Seconds of samples for an arm.")] = 2.0,
+    budget: Annotated[float, typer.Option(min=0.0, max=86400, help="Seconds of samples.")] = 2.0,
     module: o.Modules = None,
     device: o.Device = "auto",
     limit: o.Limit = 120.0,
@@ -145,6 +148,7 @@ def measure(
     from .. import record, study
     from ..machine import resolve_device
 
+    module = o.files(module)  # before a module can change the current folder
     found = _op(op, module)
     arms = study.arms_of(found, variant or (), pairs(config or []))
     workloads = study.workloads_of(found, suite, pairs(workload or []))
@@ -154,7 +158,7 @@ def measure(
     with o.progress(len(arms) * len(workloads) * len(clocks)) as (advance, say):
         results = study.run(
             arms, workloads, clocks=clocks, device=device, repeats=repeats, budget_s=budget,
-            limit_s=limit, modules=tuple(module or ()), to=to, report=say,
+            limit_s=limit, modules=o.files(module), to=to, report=say,
         )  # fmt: skip
         for m in results:
             advance()
@@ -185,10 +189,10 @@ def compile_variants(
     """
     os.environ.pop("TRITON_INTERPRET", None)  # an interpreted kernel cannot be compiled
     from .. import study
-    from ..compiled import SHARED_BYTES, arch_number, compile_for
-    from ..worker import configured
+    from ..compiled import arch_number
 
     number = arch_number(arch)
+    module = o.files(module)  # before a module can change the current folder
     found = _op(op, module)
     arms = study.arms_of(found, variant or (), pairs(config or []))
     workloads = study.workloads_of(found, suite, pairs(workload or []))
@@ -198,27 +202,54 @@ def compile_variants(
             x = found.make_inputs(w, "cpu")
             for arm in arms:
                 say(arm.label)
-                v, asked = arm.variant, configured(arm.variant, dict(arm.changes))
-                kernels = [] if v.requires(w, asked) else compile_for(v, x, asked, arch=number)
-                for k in kernels:
-                    bad = k.stack_bytes > v.stack_bytes or k.shared_bytes > SHARED_BYTES[number]
-                    rows.append({"variant": arm.label, "kernel": k.name, "arch": arch,
-                                 "registers": k.registers, "stack_bytes": k.stack_bytes,
-                                 "shared_bytes": k.shared_bytes, "mma": k.mma, "fits": not bad,
-                                 "workload": asdict(w)})  # fmt: skip
+                rows += _compiled(arm, w, x, arch, number)
                 advance()
     if json:
         o.print_json(rows)
     else:
-        columns = ["variant", "kernel", "registers", "stack", "shared", "tensor-core instructions"]
-        cells = [[r["variant"], r["kernel"], r["registers"], r["stack_bytes"], r["shared_bytes"],
-                  " ".join(f"{n} {m}" for m, n in r["mma"].items()) or "-"]
-                 for r in rows]  # fmt: skip
-        o.out.print(o.grid(f"{found.name} for {arch}", columns, cells, right=2))
+        _print_compiled(f"{found.name} for {arch}", [r for r in rows if "kernel" in r])
     for r in rows:
         if not r["fits"]:
-            o.err.print(f"{r['variant']}: {r['kernel']} spills or does not fit {arch}")
+            o.err.print(f"{r['variant']}: {r['why']}", markup=False, highlight=False)
     return int(any(not r["fits"] for r in rows))
+
+
+def _compiled(arm, w, x, arch: str, number: int) -> list[dict]:
+    """A row for each kernel of an arm; one row with the reason where it cannot be compiled."""
+    from triton.compiler.errors import CompilationError
+
+    from ..compiled import SHARED_BYTES, compile_for
+    from ..worker import configured
+
+    v, config = arm.variant, configured(arm.variant, dict(arm.changes))
+    row = {"variant": arm.label, "arch": arch, "workload": asdict(w), "fits": False}
+    if reason := v.requires(w, config):
+        return [row | {"why": reason}]
+    try:
+        kernels = compile_for(v, x, config, arch=number)
+    except (CompilationError, RuntimeError, ArithmeticError) as error:
+        told = " ".join(str(error).split())[:200]
+        return [row | {"why": f"does not compile: {type(error).__name__}: {told}"}]
+    rows = []
+    for k in kernels:
+        spills = k.stack_bytes > v.stack_bytes
+        large = k.shared_bytes > SHARED_BYTES[number]
+        why = f"{k.name} spills {k.stack_bytes} bytes of stack" if spills else ""
+        if large:
+            why = (f"{k.name} needs {k.shared_bytes} bytes of shared memory, {arch} has "
+                   f"{SHARED_BYTES[number]}")  # fmt: skip
+        rows.append(row | {"kernel": k.name, "registers": k.registers, "mma": k.mma,
+                           "stack_bytes": k.stack_bytes, "shared_bytes": k.shared_bytes,
+                           "fits": not why, "why": why})  # fmt: skip
+    return rows
+
+
+def _print_compiled(title: str, rows: list[dict]) -> None:
+    columns = ["variant", "kernel", "registers", "stack", "shared", "tensor-core instructions"]
+    cells = [[r["variant"], r["kernel"], r["registers"], r["stack_bytes"], r["shared_bytes"],
+              " ".join(f"{n} {m}" for m, n in r["mma"].items()) or "-"]
+             for r in rows]  # fmt: skip
+    o.out.print(o.grid(title, columns, cells, right=2))
 
 
 def _distance(error: float, budget: float) -> str:

@@ -28,7 +28,8 @@ def doctor(json: o.AsJson = False) -> int:
     op = OPS["sparse_prefill"]
     small = op.suites["edges"][:1]
     arms = study.arms_of(op, ["per_token"])
-    ((_, probe),) = study.check(arms, small, device=device)
+    with o.waiting("running a kernel"):
+        ((_, probe),) = study.check(arms, small, device=device)
     found = {
         "device": device,
         "environment": vars(environment(device)),

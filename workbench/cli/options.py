@@ -2,14 +2,17 @@
 
 import functools
 import json
+import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 WIDE = 200  # columns where nobody looks through a terminal: nothing is cut off
 out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
@@ -37,7 +40,7 @@ Modules = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Limit = Annotated[
-    float, typer.Option("--limit", min=0.1, help="Seconds for each step of a variant.")
+    float, typer.Option("--limit", min=0.1, max=86400, help="Seconds for each step of a variant.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 
@@ -49,14 +52,25 @@ def told(command):
     def wrapped(*args, **kwargs):
         try:
             code = command(*args, **kwargs)
+        except BrokenPipeError:  # whoever read our output has left: nobody is to be told
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 1
         except (ValueError, OSError) as error:
             code = fail(error)
+        except RuntimeError as error:  # a worker that cannot start, inputs that cannot be made
+            fail(error)
+            code = 1
         except KeyboardInterrupt:
             print("interrupted; every record made so far is kept", file=sys.stderr)
             code = 130
         raise typer.Exit(code)
 
     return wrapped
+
+
+def files(modules) -> tuple[str, ...]:
+    """The paths of `--module` options, absolute."""
+    return tuple(str(Path(file).absolute()) for file in modules or ())
 
 
 def fail(error: Exception | str) -> int:
@@ -83,6 +97,13 @@ def progress(total: int):
         )
 
 
+@contextmanager
+def waiting(what: str):
+    """Say on a terminal what is being waited for."""
+    with err.status(what) if err.is_terminal else nullcontext():
+        yield
+
+
 def grid(title: str, columns: list[str], rows: list[list], right: int = 1) -> Table:
     """A plain table; columns from number `right` on are right-aligned."""
     table = Table(title=title or None, title_justify="left", box=None, header_style="bold",
@@ -90,5 +111,5 @@ def grid(title: str, columns: list[str], rows: list[list], right: int = 1) -> Ta
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i >= right else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(Text(str(cell)) for cell in row))  # what others wrote is no markup
     return table

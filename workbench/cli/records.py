@@ -84,13 +84,13 @@ def figures(
     from .. import figures as f
     from .. import record
 
-    table = record.load(*(records or [Path("traces/records")]))
-    made = f.draw_all(table, to)
+    with o.waiting("drawing"):
+        made = f.draw_all(record.load(*(records or [Path("traces/records")])), to)
     if json:
         o.print_json([str(path) for path in made])
     else:
         for path in made:
             o.out.print(str(path), highlight=False)
     if not made:
-        return o.fail("these records hold nothing that a figure shows")
+        raise ValueError("these records hold nothing that a figure shows")
     return 0

@@ -38,7 +38,10 @@ def save(figure: Figure, name: str, to: Path = Path("figures")) -> Path:
     to = Path(to)
     to.mkdir(parents=True, exist_ok=True)
     path, partial = to / f"{name}.svg", to / f".{name}.partial.svg"
-    with matplotlib.rc_context(STYLE):
-        figure.savefig(partial, metadata={"Date": None})
-    os.replace(partial, path)
+    try:
+        with matplotlib.rc_context(STYLE):
+            figure.savefig(partial, metadata={"Date": None})
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
     return path

@@ -16,6 +16,8 @@ def check(w) -> None:
     """Raise ValueError where the selection fields of workload `w` are out of range."""
     if w.tokens < 0 or w.topk < 1 or w.cache_rows < 0:
         raise ValueError(f"tokens={w.tokens}, topk={w.topk} or rows={w.cache_rows} is too small")
+    if w.seed < 0:
+        raise ValueError(f"seed={w.seed} is below 0")
     for name, known in (("law", LAWS), ("padding", PADDINGS), ("length", LENGTHS)):
         if getattr(w, name) not in known:
             raise ValueError(f"{name}={getattr(w, name)!r} is none of {', '.join(known)}")

@@ -41,7 +41,7 @@ def violations(
     if positions is not None:
         late = valid & (indices > positions[:, None])
         found += _first(late, indices, "a row after the query's own position")
-    # invalid lanes get numbers of their own; a stable sort puts a repeat behind the first of its row
+    # invalid lanes get numbers of their own; a stable sort puts a repeat behind its row's first
     numbered = torch.where(valid, indices, -1 - lane.to(indices.dtype))
     ordered, lanes = numbered.sort(dim=1, stable=True)
     repeats = (ordered[:, 1:] == ordered[:, :-1]).long()

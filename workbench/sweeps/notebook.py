@@ -1,6 +1,7 @@
 """One notebook through papermill: parameters checked by name and type before anything runs."""
 
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -28,15 +29,18 @@ def parameters(notebook: Path) -> dict[str, Any]:
         cells = nbformat.read(notebook, as_version=4).cells
     except Exception as error:  # nbformat raises a dozen kinds for a file that is no notebook
         raise ValueError(f"{notebook} is not a notebook: {error}") from None
-    tagged = [c for c in cells if "parameters" in c.metadata.get("tags", [])]
+    tagged = [c for c in cells if "parameters" in (c.metadata.get("tags") or [])]
     if not tagged:
         raise ValueError(f"{notebook} has no cell tagged `parameters`")
     found = {}
-    for node in ast.parse(tagged[0].source).body:
-        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
-            raise ValueError(f"{notebook}: the parameters cell may only assign constants, "
-                             f"line {node.lineno} does not")  # fmt: skip
-        found[node.targets[0].id] = ast.literal_eval(node.value)
+    try:
+        for node in ast.parse(tagged[0].get("source", "")).body:
+            if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+                raise ValueError(f"line {node.lineno} does something else")
+            found[node.targets[0].id] = ast.literal_eval(node.value)
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(f"{notebook}: the parameters cell may only assign constants: "
+                         f"{error}") from None  # fmt: skip
     return found
 
 
@@ -53,27 +57,27 @@ def typed(notebook: Path, given: dict[str, Any]) -> dict[str, Any]:
         default = defaults[choose(f"parameter of {notebook.name}", name, defaults)]
         if hasattr(value, "tolist"):  # a NumPy number or array
             value = value.tolist()
-        if default is None or type(value) is type(default):
-            out[name] = value
-        elif isinstance(default, list):
+        if isinstance(default, list):
             items = value.split(",") if isinstance(value, str) else value
             items = items if isinstance(items, list | tuple) else [items]
             kind = type(default[0]) if default else str
             out[name] = [convert(name, item, kind) for item in items]
         else:
-            out[name] = convert(name, value, type(default))
+            out[name] = value if default is None else convert(name, value, type(default))
     return out
 
 
 def execute(notebook: Path, out: Path, given: dict[str, Any], *, progress: bool = False) -> None:
-    """Run `notebook` with parameters `given`, write the executed one to `out`, whole or not at all.
+    """Run `notebook` with parameters `given`; `out` is the executed one, written in one step.
 
     The notebook runs in the current folder. Raises ValueError on bad parameters before it starts,
     NotebookFailed where it then does not end well (`out` shows how far it came).
     """
     given = typed(notebook, given)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=out.parent, prefix=f".{out.name}.", delete=False):
+    if out.exists() and not out.is_file():
+        raise ValueError(f"{out} is there and is no file that may be replaced")
+    with tempfile.TemporaryFile(dir=out.parent):
         pass  # the folder can be written: known before minutes of work
 
     import papermill
@@ -90,11 +94,10 @@ def execute(notebook: Path, out: Path, given: dict[str, Any], *, progress: bool 
             extra_arguments=["--log-level=CRITICAL"],  # its notice of local ports is no news
         )  # fmt: skip
     except PapermillExecutionError as error:
-        raise NotebookFailed(f"{error.ename}: {error.evalue}") from None
+        said = re.sub(r"\x1b\[[0-9;]*m", "", f"{error.ename}: {error.evalue}")
+        raise NotebookFailed(" ".join(said.split())) from None
     except (RuntimeError, TimeoutError) as error:  # the kernel died, hung, or did not start
         raise NotebookFailed(f"{type(error).__name__}: {' '.join(str(error).split())}") from None
     finally:
-        for rest in out.parent.glob(f".{out.name}.*"):
-            rest.unlink(missing_ok=True)
         if partial.exists():
             os.replace(partial, out)

@@ -10,7 +10,7 @@ from typing import Any
 from .notebook import NotebookFailed, execute, parameters
 from .sweep import Sweep, point_id
 
-JOURNAL = "points.jsonl"  # a line when a point starts and one when it ends
+JOURNAL = "points.journal"  # a line when a point starts and one when it ends
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,13 @@ def finished(folder: Path) -> set[str]:
     """Ids of points whose last line in the journal says finished; a torn line says nothing."""
     path = folder / JOURNAL
     last = {}
-    for line in path.read_text().splitlines() if path.exists() else ():
+    for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
             row = json.loads(line)
         except ValueError:
             continue
-        last[row["id"]] = row["status"]
+        if isinstance(row, dict) and {"id", "status"} <= row.keys():
+            last[row["id"]] = row["status"]
     return {name for name, status in last.items() if status == "finished"}
 
 

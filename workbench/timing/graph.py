@@ -5,14 +5,13 @@ the time of one call between two events. Hot: one replay makes the call once unt
 the time of several calls. All arms are captured first, then replayed in turns.
 """
 
-import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from .. import ranges
-from .samples import Arms, Clock, Samples, Turn, rounds, shares
+from .samples import Arms, Clock, Samples, Turn, rounds, shares, uncollected
 
 EVICT = 4  # times the L2 that are read and written
 HOT_SAMPLE_US = 100.0  # a hot sample lasts about this long: calls are repeated up to it
@@ -69,15 +68,11 @@ def _measure(arms, repeats, budget_s, turn, device, *, cold: bool) -> dict[str, 
             captured[name] = once if calls == 1 else _capture(call, call, calls)
             captured[name].sample_us()
         out = {name: Samples(c.calls) for name, c in captured.items()}
-        gc.collect()
-        gc.disable()
-        try:
-            costs = {name: first[name] * captured[name].calls for name in captured}
+        costs = {name: first[name] * captured[name].calls for name in captured}
+        with uncollected():
             for name in rounds(shares(costs, repeats, budget_s)):
                 turn(name)
                 out[name].samples_us.append(captured[name].sample_us())
-        finally:
-            gc.enable()
         return out
 
 

@@ -1,6 +1,8 @@
 """What a clock is and what it returns."""
 
+import gc
 from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 Arms = Mapping[str, Callable[[], object]]
@@ -25,6 +27,19 @@ class Clock:
     needs_gpu: bool
     about: str
     repeats: int  # samples of an arm where the caller does not say
+
+
+@contextmanager
+def uncollected():
+    """No garbage is collected inside the block; it was just before."""
+    collected = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 def shares(first_us: Mapping[str, float], repeats: int, budget_s: float) -> dict[str, int]:

@@ -1,11 +1,10 @@
 """Host time, for a CPU: it contains everything that Python does for a call."""
 
-import gc
 import time
 
 from .. import ranges
 from ..machine import synchronize
-from .samples import Arms, Clock, Samples, Turn, rounds, shares
+from .samples import Arms, Clock, Samples, Turn, rounds, shares, uncollected
 
 
 def _measure(
@@ -24,16 +23,10 @@ def _measure(
             sample(name)  # compiles, touches memory for the first time
             first[name] = sample(name)
     out = {name: Samples(calls=1) for name in arms}
-    collected = gc.isenabled()
-    gc.disable()
-    try:
-        with ranges.silenced():
-            for name in rounds(shares(first, repeats, budget_s)):
-                turn(name)
-                out[name].samples_us.append(sample(name))
-    finally:
-        if collected:
-            gc.enable()
+    with uncollected(), ranges.silenced():
+        for name in rounds(shares(first, repeats, budget_s)):
+            turn(name)
+            out[name].samples_us.append(sample(name))
     return out
 
 

@@ -24,6 +24,8 @@ DATA_BYTES = PAGE * footer_584.ROW_BYTES  # 36,864
 SCALES_BYTES = PAGE * footer_584.SCALE_BYTES  # 512
 COPIED_BYTES = DATA_BYTES + SCALES_BYTES  # of a destination page; its last 64 are pad
 
+SENTINEL = 0xA5  # in every byte of a destination before a run
+
 TOUCHES = ("window", "scattered", "all", "empty", "none_valid")
 WILD = (-2147483648, -123456, -1)  # and, past the pool: see _hostile
 
@@ -45,8 +47,9 @@ class Workload:
             raise ValueError(f"page_size={self.page_size} is not a multiple of {PAGE}")
         if self.pages < 1:
             raise ValueError(f"pages={self.pages} is below 1")
-        if self.batch < 0 or self.window < 1:
-            raise ValueError(f"batch={self.batch} or window={self.window} is too small")
+        if self.batch < 0 or self.window < 1 or self.seed < 0:
+            raise ValueError(f"batch={self.batch}, window={self.window} or seed={self.seed} "
+                             "is too small")  # fmt: skip
         if self.touch not in TOUCHES:
             raise ValueError(f"touch={self.touch!r} is none of {', '.join(TOUCHES)}")
         if not 0.0 <= self.invalid <= 1.0:
@@ -103,7 +106,7 @@ def _token_numbers(w: Workload) -> torch.Tensor | None:
 
 
 def make_inputs(w: Workload, device: str) -> Inputs:
-    """Draw the pool and the indices; the destination holds the sentinel 0xA5."""
+    """Draw the pool and the indices; the destination holds the sentinel."""
     stride = footer_584.page_stride(w.page_size, w.padded)
     indices = _token_numbers(w)
     copies = w.pages * w.page_size // PAGE
@@ -112,8 +115,8 @@ def make_inputs(w: Workload, device: str) -> Inputs:
         source=random_bytes((w.pages, stride), w.seed, device),
         page_size=w.page_size,
         indices=None if indices is None else indices.to(device),
-        destination=torch.full(shape, 0xA5, dtype=torch.uint8, device=device),
-        mask=torch.full((w.pages,), 0xA5, dtype=torch.uint8, device=device),
+        destination=torch.full(shape, SENTINEL, dtype=torch.uint8, device=device),
+        mask=torch.full((w.pages,), SENTINEL, dtype=torch.uint8, device=device),
     )
 
 
@@ -177,6 +180,8 @@ def compare(x: Inputs, actual: Output, expected: Output) -> Verdict:
     if actual.split.data_ptr() != home.data_ptr() or actual.split.stride() != home.stride():
         where = "source itself" if x.page_size == PAGE else "destination"
         return Verdict("incorrect", why=f"split is not a view of the {where}")
+    if x.page_size == PAGE and not (x.destination == SENTINEL).all():
+        return Verdict("incorrect", why="destination was written though there is nothing to split")
     if x.page_size > PAGE and not same_bits(actual.split, expected.split):
         rows = (actual.split != expected.split).any(1).nonzero().flatten()
         page = int(rows[0])

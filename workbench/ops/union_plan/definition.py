@@ -136,7 +136,7 @@ def selection_statistics(indices, rows: int, topk_length) -> dict:
     valid = selections.valid_lanes(indices, rows, topk_length)
     kept = torch.where(valid, indices, -1)
     ratios = {str(g): selections.union_ratio(kept, rows, g) for g in (2, 4, 8)}
-    mean = float(valid.sum()) / len(indices) if len(indices) else 0.0
+    mean = float(valid.sum()) / len(indices) if len(indices) else float("nan")
     return {"valid_rows_per_token": mean, "union_ratio": ratios}
 
 
