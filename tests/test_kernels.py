@@ -7,6 +7,7 @@ A new variant is found here by itself. The verdict of the gate is the message of
 from dataclasses import fields, replace
 
 import pytest
+import torch
 from conftest import DEVICE
 
 from workbench.gate import check
@@ -14,6 +15,15 @@ from workbench.ops import OPS
 
 # numpy's remark on Triton's interpreter, which pins numpy below the release that takes it away
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """The tensors are small: more threads wait for each other, most of all on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def said(w) -> str:

@@ -1,6 +1,7 @@
 """list, check, measure, compile: what is done with variants."""
 
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -187,7 +188,8 @@ def compile_variants(
     Compiles with the specialisation the launch would have. Exit code 1 where a kernel spills more
     than its variant declares or needs more shared memory than the architecture has.
     """
-    os.environ.pop("TRITON_INTERPRET", None)  # an interpreted kernel cannot be compiled
+    if "triton" not in sys.modules:  # an interpreted kernel cannot be compiled; decided on import
+        os.environ.pop("TRITON_INTERPRET", None)
     from .. import study
     from ..compiled import arch_number
 
