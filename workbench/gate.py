@@ -168,11 +168,10 @@ def check(
     for name, (copy, _, _) in guards.items():  # what a first call left behind must not be needed
         copy.copy_(getattr(inputs, name))
     again = _run(v, x, config, device)
-    if isinstance(again, Verdict):
-        return replace(again, why=f"second call: {again.why}")
-    if reason := _trespass(x, kept, guards) or _form(op, again, expected):
-        return Verdict("incorrect", why=f"second call: {reason}")
-    second = op.compare(x, again, expected)
+    second = again if isinstance(again, Verdict) else None
+    if second is None and (reason := _trespass(x, kept, guards) or _form(op, again, expected)):
+        second = Verdict("incorrect", why=reason)
+    second = second or op.compare(x, again, expected)
     return verdict if second.passed else replace(second, why=f"second call: {second.why}")
 
 

@@ -144,11 +144,9 @@ def run(
         for w in workloads:
             report("inputs")
             statistics = _statistics(worker, op, w, limit_s)
-            checked = []
-            for arm in arms:
-                report(f"check {arm.label}")
-                found = _unfit(Checked(arm, Verdict("passed"), arm.asked), clocks)
-                checked.append(found or _check(worker, op, arm, w, limit_s))
+            report("gate")
+            asked = [Checked(arm, Verdict("passed"), arm.asked) for arm in arms]
+            checked = [_unfit(c, clocks) or _check(worker, op, c.arm, w, limit_s) for c in asked]
             for clock in clocks:
                 report(clock.name)
                 timed = _time(worker, op, w, checked, clock, repeats, budget_s, limit_s)
