@@ -25,7 +25,7 @@ def union_ratio(table: pd.DataFrame) -> Figure:
     parts = table.drop_duplicates(["workload.tokens", "S", "workload.topk", "label"])
     groups = sorted(int(c.removeprefix(prefix)) for c in columns)
     shapes = list(parts.groupby(["workload.tokens", "S", "workload.topk"]))
-    figure, grid = panels_of(len(shapes), 4, 2.3)
+    figure, grid = panels_of(len(shapes), 4, 1.95)
     labels = sorted(table["label"].unique())
     for axes, ((tokens, context, topk), shape) in zip(grid, shapes, strict=True):
         for _, row in shape.sort_values("label").iterrows():

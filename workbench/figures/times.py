@@ -55,7 +55,7 @@ def curves(table: pd.DataFrame, op: str, x: str, title: str, xlabel: str) -> Fig
         raise ValueError(f"no times of {op} in these records")
     setup, parts = one_setup(table), panels(table, x)
     arms, absent = _drawn(table)
-    figure, grid = panels_of(len(parts), COLUMNS, 2.9)
+    figure, grid = panels_of(len(parts), COLUMNS, 2.55)
     for axes, (name, rows) in zip(grid, parts, strict=True):
         _draw(axes, rows, x, op, arms)
         axes.set(title=name, xscale="log", yscale="log", xticks=sorted(table[x].unique()))
@@ -99,7 +99,7 @@ def ladder(table: pd.DataFrame, op: str = "sparse_prefill") -> Figure:
     fields = [c for c in table.columns if c.startswith("workload.")]
     place, rows = _typical(table, fields, op)
     rows = rows.drop_duplicates("arm").sort_values("median_us", ascending=False)
-    figure = Figure(figsize=(9.2, 1.4 + 0.58 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(8.5, 1.4 + 0.58 * len(rows)), layout="constrained")
     axes = figure.subplots()
     arms = list(dict.fromkeys(table["arm"]))
     for y, (_, row) in enumerate(rows.iterrows()):
@@ -111,7 +111,7 @@ def ladder(table: pd.DataFrame, op: str = "sparse_prefill") -> Figure:
                       fontsize=7.5, color="#666666")  # fmt: skip
     low, high = rows["median_us"].min(), rows["median_us"].max()
     axes.set(yticks=range(len(rows)), yticklabels=list(rows["arm"]), xscale="log",
-             xlim=(low / 2, high * max(12.0, high / low)),
+             xlim=(low / 2, high * max(40.0, 3 * high / low)),  # room for the ideas
              xlabel="time of a call (µs)")  # fmt: skip
     axes.invert_yaxis()
     axes.xaxis.set_minor_locator(NullLocator())
