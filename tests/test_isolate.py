@@ -5,6 +5,7 @@ they are only names, so nothing of them enters the registry.
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -85,10 +86,12 @@ def offsets_of_16_bits(x, config):
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory) -> Path:
+def module(tmp_path_factory) -> Iterator[Path]:
     file = tmp_path_factory.mktemp("module") / "ways_to_go_wrong.py"
     file.write_text(MODULE)
-    return file
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")  # on a busy machine threads wait for each other
+        yield file
 
 
 def arm(name: str) -> Arm:

@@ -13,17 +13,7 @@ from conftest import DEVICE
 from workbench.gate import check
 from workbench.ops import OPS
 
-# numpy's remark on Triton's interpreter, which pins numpy below the release that takes it away
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """The tensors are small: more threads wait for each other, most of all on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+torch.set_num_threads(1)  # small tensors: on a busy machine threads wait for each other
 
 
 def said(w) -> str:

@@ -19,6 +19,7 @@ from workbench.ops.page_split.definition import PAGE
 from workbench.ops.sparse_prefill.definition import reference
 
 # numpy's remark on Triton's interpreter, which pins numpy below the release that takes it away
+torch.set_num_threads(1)  # small tensors: on a busy machine threads wait for each other
 PREFILL = OPS["sparse_prefill"]
 SMALL = PREFILL.Workload(tokens=7, topk=70, rows=160, churn=0.3)
 VARIANTS = [v for op in OPS.values() for v in op.variants.values()]

@@ -6,6 +6,7 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from .fields import choose
 from .op import Op
 from .ops import OPS
 
@@ -23,6 +24,10 @@ def registry(modules: tuple[str, ...] = ()) -> dict[str, Op]:
         ops |= _ops_of(point.load())
     for file in modules:
         ops |= _ops_of(_imported(Path(file)))
+    for op in ops.values():
+        for v in op.variants.values():
+            if v.step_from is not None:
+                choose(f"step_from of {v.name}", v.step_from, op.variants)
     return ops
 
 

@@ -9,6 +9,10 @@ import typer
 from . import options as o
 from .records import summary
 
+QUESTIONS = {
+    "page_split": "Copying only the touched pages",
+    "sparse_prefill": "One gather for several tokens",
+}
 SWEEPS = ("demo_page_split", "demo_prefill")
 
 
@@ -41,10 +45,32 @@ def demo(
         return 1
     table = record.load(to / "records.jsonl")
     o.out.print(summary(table))
+    o.out.print()
+    for op, question in QUESTIONS.items():
+        o.out.print(_answer(table[table["op"] == op], question), highlight=False)
     o.out.print("\nnotebooks and figures of this run:")
     for path in [*notebooks, *figures.draw_all(table, to / "figures"), to / "records.jsonl"]:
         o.out.print(f"  {path}", highlight=False)
     return int(failed)
+
+
+def _answer(table, question: str) -> str:
+    """What the largest workload says: the fastest arm against the one it is a step from."""
+    from ..ops import OPS
+
+    table = table[table["median_us"].notna()]
+    if not len(table):
+        return f"{question}: nothing was timed."
+    size = "workload.pages" if table["op"].iloc[0] == "page_split" else "workload.tokens"
+    rows = table[table[size] == table[size].max()]
+    best = rows.loc[rows["median_us"].idxmin()]
+    base = rows[rows["variant"] == OPS[best["op"]].variants[best["variant"]].step_from]
+    place = f"{best[size]:g} {size.removeprefix('workload.')}"
+    if not len(base):
+        return f"{question}: {best['arm']} is the fastest at {place}."
+    ratio = base["median_us"].median() / best["median_us"]
+    return (f"{question}: at {place}, {best['arm']} takes {best['median_us']:,.0f} us, "
+            f"{ratio:.1f} times faster than {base['variant'].iloc[0]}.")  # fmt: skip
 
 
 def _clock(device: str) -> str:

@@ -13,10 +13,20 @@ def register(app: typer.Typer) -> None:
     app.command("figures")(o.told(figures))
 
 
-def varying(table) -> list[str]:
-    """The workload fields in which the records of one op differ."""
+def telling(table) -> list[str]:
+    """Workload fields in which the records of one op differ, or which are not the op's default."""
+    from ..ops import OPS
+
+    op = OPS.get(table["op"].iloc[0])
+    default = vars(op.Workload()) if op else {}
     names = [c for c in table.columns if c.startswith("workload.")]
-    return [c for c in names if table[c].map(str).nunique() > 1]
+    names = [c for c in names if not table[c].isna().all()]
+    return [
+        c
+        for c in names
+        if table[c].map(str).nunique() > 1
+        or table[c].iloc[0] != default.get(c.removeprefix("workload."))
+    ]
 
 
 def summary(table):
@@ -28,7 +38,7 @@ def summary(table):
 
 
 def _rows(table) -> list[list[str]]:
-    axes = varying(table)
+    axes = telling(table)
     same = [*(c for c in table.columns if c.startswith("workload.")), "clock", "environment.device"]
     keys = table[same].apply(lambda row: " ".join(map(str, row)), axis=1)
     base = table[table["median_us"].notna()].groupby(keys)["median_us"].first()
