@@ -49,6 +49,8 @@ class Worker:
             environment.pop("TRITON_INTERPRET", None)
             if self.device == "cpu":
                 environment["TRITON_INTERPRET"] = "1"
+                # threads that spin while they wait lose whole time slices on a busy machine
+                environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
             root = str(Path(__file__).parents[1])
             paths = [root, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
             environment["PYTHONPATH"] = os.pathsep.join(paths)
