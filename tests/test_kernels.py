@@ -40,12 +40,6 @@ PAIRS = [
     for v in (PREFILL.variants["union"], PREFILL.variants["eager_union"])
     for w in PREFILL.suites["edges"]
 ]
-FURTHER = [  # what the edges leave out, for every variant
-    PREFILL.Workload(tokens=9, topk=1, rows=160, law="uniform", holes=0.5),  # some tokens are empty
-    PREFILL.Workload(tokens=9, topk=64, rows=160, length="ragged", seed=3),  # whole tiles, counted
-    PREFILL.Workload(tokens=4, topk=128, rows=600, length="counted", holes=0.6, law="uniform"),
-    *(PLAN.Workload(tokens=5, topk=24, rows=rows) for rows in (32766, 40000)),  # key widths
-]
 TILES = [  # other configs than the default: a list longer than a tile, a tile longer than a page
     (PLAN.variants["sort_search"], {"block": 16}),
     (PREFILL.variants["per_token"], {"block_k": 16}),
@@ -55,12 +49,6 @@ TILES = [  # other configs than the default: a list longer than a tile, a tile l
     (SPLIT.variants["masked"], {"sub_pages": 3}),
 ]
 MORE = [
-    pytest.param(v, w, v.config, id=f"{v.op.name}-{v.name}-{said(w)}")
-    for w in FURTHER
-    for op in OPS.values()
-    if op.Workload is type(w)
-    for v in op.variants.values()
-] + [
     pytest.param(v, w, replace(v.config, **changes), id=f"{v.name}-{changes}-{said(w)}")
     for v, changes in TILES
     for w in v.op.suites["edges"][:2]

@@ -202,6 +202,10 @@ _edges = (
     replace(_tiny, position_stride=3, rows=90),  # a context-parallel rank
     replace(_tiny, tokens=6, churn=0.0, law="walk"),  # neighbours select the same rows
     replace(_tiny, sm_scale=1.0),  # a sharp softmax
+    replace(_tiny, tokens=9, topk=1, law="uniform", holes=0.5),  # empty tokens beside others
+    replace(_tiny, tokens=9, topk=64, length="ragged", seed=3),  # whole tiles, cut short
+    replace(_tiny, tokens=4, topk=128, rows=600, length="counted", holes=0.6, law="uniform"),
+    replace(_tiny, rows=8, sink="random"),  # few lanes: the sink takes much of the weight
 )
 
 sparse_prefill = Op(

@@ -158,6 +158,8 @@ _edges = (
     replace(_tiny, holes=1.0),  # nobody selects anything
     replace(_tiny, churn=0.0),  # all tokens select the same rows
     replace(_tiny, churn=1.0, topk=33),  # not a multiple of any block
+    replace(_tiny, tokens=5, rows=32766),  # the last row numbers that fit 16 bits
+    replace(_tiny, tokens=5, rows=40000),  # and some that do not
 )
 
 union_plan = Op(
