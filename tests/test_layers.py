@@ -17,7 +17,7 @@ LAYERS = [
     {"study"},
     {"worker"},
     {"isolate", "record", "gate", "timing", "compiled"},
-    {"modules", "machine"},
+    {"modules", "machine", "watch"},
     {"ops"},
     {"layouts", "selections", "compare", "interpreter"},
     {"op", "fields", "ranges"},

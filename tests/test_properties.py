@@ -13,7 +13,7 @@ import torch
 from conftest import DEVICE
 
 from workbench.compare import SLACK, relative_l2, same_bits, storage_rounding
-from workbench.gate import HostRead, Watch
+from workbench.watch import HostRead, Watch
 from workbench.ops import OPS
 from workbench.ops.page_split.definition import PAGE
 from workbench.ops.sparse_prefill.definition import reference
