@@ -13,10 +13,10 @@ import torch
 from conftest import DEVICE
 
 from workbench.compare import SLACK, relative_l2, same_bits, storage_rounding
-from workbench.watch import HostRead, Watch
 from workbench.ops import OPS
 from workbench.ops.page_split.definition import PAGE
 from workbench.ops.sparse_prefill.definition import reference
+from workbench.watch import HostRead, Watch
 
 # numpy's remark on Triton's interpreter, which pins numpy below the release that takes it away
 torch.set_num_threads(1)  # small tensors: on a busy machine threads wait for each other

@@ -1,4 +1,4 @@
-"""Watching a run: memory that nobody wrote is poisoned, reads of the device on the host are seen."""
+"""Watching a run: memory that nobody wrote is poisoned, host reads are refused."""
 
 from contextlib import contextmanager
 from typing import Any
