@@ -84,9 +84,5 @@ def _hot(arms: Arms, repeats: int, budget_s: float, turn: Turn, device: str):
     return _measure(arms, repeats, budget_s, turn, device, cold=False)
 
 
-graph_cold = Clock(
-    "graph_cold", _cold, "cold", True, "one call in a CUDA graph, L2 evicted before it", repeats=100
-)
-graph_hot = Clock(
-    "graph_hot", _hot, "hot", True, "calls back to back in a CUDA graph, caches warm", repeats=100
-)
+graph_cold = Clock("graph_cold", _cold, cache="cold", needs_gpu=True, repeats=100)
+graph_hot = Clock("graph_hot", _hot, cache="hot", needs_gpu=True, repeats=100)

@@ -25,7 +25,6 @@ class Clock:
     measure: Callable[[Arms, int, float, Turn, str], dict[str, Samples]]
     cache: str  # "cold", "hot" or "" where the caches are left as they are
     needs_gpu: bool
-    about: str
     repeats: int  # samples of an arm where the caller does not say
 
 

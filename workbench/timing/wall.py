@@ -30,6 +30,4 @@ def _measure(
     return out
 
 
-wall_clock = Clock(
-    "wall_clock", _measure, "", False, "host time of a call, synchronised; for a CPU", repeats=20
-)
+wall_clock = Clock("wall_clock", _measure, cache="", needs_gpu=False, repeats=20)
