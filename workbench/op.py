@@ -34,6 +34,14 @@ class Verdict:
         return self.status == "passed"
 
 
+class Tile(NamedTuple):
+    """What a variant does at a time: counts of work that it executes follow from it."""
+
+    rows: int  # query rows of one matrix product, padding included, all tokens of a group
+    group: int  # neighbouring tokens that share a gather
+    block_k: int  # cache rows a step
+
+
 class Cost(NamedTuple):
     """The least any variant must do: the floor of a roofline, never a measurement."""
 
@@ -55,10 +63,12 @@ class Variant:
     # The question it answers, where that is a wider one: the gate compares with the reference of
     # `widens(x)`. A copy of the whole pool, say, answers for any choice of touched pages.
     widens: Callable[[Inputs], Inputs] = lambda x: x
+    tile: Callable[[Workload, Config], Tile | None] = lambda w, config: None
     # Declared properties; a test proves each one.
     capturable: bool = True  # no device-to-host read: may be captured in a CUDA graph
     repeatable: bool = True  # two runs on equal inputs agree bit for bit
     independent: bool = True  # a token's result does not depend on which tokens stand beside it
+    interpretable: bool = True  # False: written in Gluon, which Triton's interpreter does not run
     stack_bytes: int = 0  # a thread, that the compiled kernel is known to need; more is a fault
 
     def __call__(self, x: Inputs, config: Config = None) -> Output:
@@ -82,6 +92,11 @@ class Op:
     cost: Callable[[Inputs], Cost]
     statistics: Callable[[Inputs], dict]  # what of the inputs decides the result: overlap, pages
     writes: tuple[str, ...] = ()  # inputs a run may change; every other one must come back bitwise
+    # (first inputs, fresh ones) -> the fresh ones on the first one's memory, where a server would
+    # share it: what a clock rotates through. The first one's answer must not change.
+    rotated: Callable[[Inputs, Inputs], Inputs] = lambda first, fresh: fresh
+    # What of the inputs makes a time say nothing: indices that are dummies, out of range or twice
+    doubts: Callable[[Inputs], list[str]] = lambda x: []
     variants: dict[str, Variant] = field(default_factory=dict)
 
     def variant(self, *, config: Config = None, **declared):

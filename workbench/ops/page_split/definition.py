@@ -18,6 +18,7 @@ import torch
 from ...compare import same_bits
 from ...layouts import footer_584
 from ...op import Cost, Op, Verdict
+from ...random_bytes import random_bytes
 
 PAGE = 64  # tokens of a destination page
 DATA_BYTES = PAGE * footer_584.ROW_BYTES  # 36,864
@@ -26,7 +27,7 @@ COPIED_BYTES = DATA_BYTES + SCALES_BYTES  # of a destination page; its last 64 a
 
 SENTINEL = 0xA5  # in every byte of a destination before a run
 
-TOUCHES = ("window", "scattered", "all", "empty", "none_valid")
+TOUCHES = ("window", "scattered", "share", "all", "empty", "none_valid")
 WILD = (-2147483648, -123456, -1)  # and, past the pool: see _hostile
 
 
@@ -37,6 +38,7 @@ class Workload:
     batch: int = 8  # requests of the decode step
     window: int = 128  # tokens that each request's sliding window reads
     touch: str = "window"  # one of TOUCHES: which tokens the indices name
+    share: float = 0.5  # of the pool's pages that are touched, where touch is "share"
     invalid: float = 0.0  # share of index lanes that name no token of the pool
     wide: bool = False  # indices int64 in place of int32
     padded: bool = True  # pool pages end in a pad, as servers lay them out
@@ -52,8 +54,9 @@ class Workload:
                              "is too small")  # fmt: skip
         if self.touch not in TOUCHES:
             raise ValueError(f"touch={self.touch!r} is none of {', '.join(TOUCHES)}")
-        if not 0.0 <= self.invalid <= 1.0:
-            raise ValueError(f"invalid={self.invalid} is outside [0, 1]")
+        for name in ("invalid", "share"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name}={getattr(self, name)} is outside [0, 1]")
 
 
 class Inputs(NamedTuple):
@@ -68,18 +71,6 @@ class Output(NamedTuple):
     split: torch.Tensor  # [pages * page_size / 64, ...] uint8: destination, or source at 64 tokens
 
 
-def random_bytes(shape: tuple[int, ...], seed: int, device: str) -> torch.Tensor:
-    """uint8 noise that is equal on every device: a multiplicative hash of the place."""
-    count = 1
-    for n in shape:
-        count *= n
-    words = torch.arange(-(-count // 8), dtype=torch.int64, device=device)
-    for factor in (-7046029254386353131, -4658895280553007687):  # odd, as splitmix64 uses
-        words.add_(seed + 1).mul_(factor)
-        words.bitwise_xor_(words >> 29)
-    return words.view(torch.uint8)[:count].view(shape)
-
-
 def _token_numbers(w: Workload) -> torch.Tensor | None:
     """Where the batch reads: per request a window that ends anywhere, in pages of its own."""
     if w.touch == "all":
@@ -87,7 +78,11 @@ def _token_numbers(w: Workload) -> torch.Tensor | None:
     if w.touch == "empty":
         return torch.empty(0, w.window, dtype=torch.int32)
     gen = torch.Generator().manual_seed(w.seed)
-    if w.touch == "scattered":
+    if w.touch == "share":  # `window` tokens of each page, as many pages as the share asks for
+        pages = torch.randperm(w.pages, generator=gen)[: round(w.share * w.pages)]
+        tokens = torch.arange(w.window) % w.page_size
+        drawn = pages[:, None] * w.page_size + tokens
+    elif w.touch == "scattered":
         drawn = torch.randint(w.pages * w.page_size, (w.batch, w.window), generator=gen)
     else:
         span = -(-w.window // w.page_size) + 1  # pages that one window can touch
@@ -202,6 +197,21 @@ def cost(x: Inputs) -> Cost:
     return Cost(2 * copied + lanes, 0)
 
 
+def rotated(first: Inputs, fresh: Inputs) -> Inputs:
+    """Other indices on the pool, destination and mask of `first`, as the next decode step has."""
+    return fresh._replace(source=first.source, destination=first.destination, mask=first.mask)
+
+
+def doubts(x: Inputs) -> list[str]:
+    pages = x.source.shape[0]
+    if x.indices is None or x.indices.numel() < 2:
+        return []
+    valid = x.indices[(x.indices >= 0) & (x.indices < pages * x.page_size)]
+    if len(valid) > 1 and (valid == valid[0]).all():
+        return [f"dummies: every valid lane names token {int(valid[0])}"]
+    return []
+
+
 def statistics(x: Inputs) -> dict:
     touched = len(touched_pages(x))
     return {"touched_pages": touched, "touched_share": touched / x.source.shape[0]}
@@ -223,6 +233,8 @@ _edges = (
     replace(_tiny, pages=1, batch=1, window=1),
     replace(_tiny, batch=19),  # more lanes than one program of the mark pass takes
     replace(_tiny, batch=0),
+    replace(_tiny, touch="share", share=0.5, window=3),
+    replace(_tiny, touch="share", share=0.0),
 )
 
 page_split = Op(
@@ -245,5 +257,7 @@ page_split = Op(
     compare=compare,
     cost=cost,
     statistics=statistics,
+    rotated=rotated,
+    doubts=doubts,
     writes=("destination", "mask"),
 )
