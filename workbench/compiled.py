@@ -16,6 +16,7 @@ from unittest.mock import patch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
+from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from .interpreter import active
@@ -81,7 +82,8 @@ def _compile(fn: JITFunction, args: tuple, options: dict, arch: int) -> Kernel:
     parsed, signature, constexprs, attrs = fn._pack_args(
         backend, options, bound, specialization, rest
     )
-    source = ASTSource(fn, signature, constexprs, attrs)
+    kind = GluonASTSource if fn.is_gluon() else ASTSource
+    source = kind(fn, signature, constexprs, attrs)
     result = triton.compile(source, target=target, options=parsed.__dict__)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(result.asm["cubin"])

@@ -48,6 +48,8 @@ def check(
     config = v.config if config is None else config
     if reason := v.requires(w, config):
         return Verdict("unsupported", why=reason)
+    if not v.interpretable and torch.device(device).type == "cpu":
+        return Verdict("unsupported", why="written in Gluon, no interpreter runs it: needs a GPU")
     op = v.op
     if inputs is None:
         with ranges.span("inputs"):

@@ -41,16 +41,44 @@ def violations(
     if positions is not None:
         late = valid & (indices > positions[:, None])
         found += _first(late, indices, "a row after the query's own position")
-    # invalid lanes get numbers of their own; a stable sort puts a repeat behind its row's first
-    numbered = torch.where(valid, indices, -1 - lane.to(indices.dtype))
-    ordered, lanes = numbered.sort(dim=1, stable=True)
-    repeats = (ordered[:, 1:] == ordered[:, :-1]).long()
-    twice = torch.zeros_like(lanes).scatter_(1, lanes[:, 1:], repeats).bool()
-    found += _first(twice, indices, "the same row twice")
+    found += _first(_repeated(indices, valid), indices, "the same row twice")
     last = torch.where(valid, lane, -1).amax(1) if topk else lane.new_zeros(tokens)
     hole = ~valid & (lane < last[:, None])
     found += _first(hole, indices, "an invalid lane before its last valid one")
     return found
+
+
+def doubts(
+    indices: torch.Tensor, rows: int, topk_length: torch.Tensor | None = None
+) -> list[str]:
+    """What makes indices [tokens, topk] the work of no model: dummies, and rows named twice.
+
+    Dummy indices read one row over and over from the nearest cache, so their times say nothing of
+    a gather; a row that a token names twice counts twice in its softmax and is gathered twice.
+    """
+    valid = valid_lanes(indices, rows, topk_length)
+    if not indices.numel():
+        return []
+    if not valid.any():
+        return ["no lane is valid"]
+    found = []
+    named = indices[valid]
+    if len(named) > 1 and (named == named[0]).all():
+        found.append(f"dummies: every valid lane names row {int(named[0])}")
+    tokens = int(_repeated(indices, valid).any(1).sum())
+    if tokens:
+        found.append(f"{tokens} tokens name a row twice")
+    return found
+
+
+def _repeated(indices: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+    """Which lanes repeat a row that an earlier valid lane of the token names, as bool."""
+    lane = torch.arange(indices.shape[1], device=indices.device)
+    # invalid lanes get numbers of their own; a stable sort puts a repeat behind its row's first
+    numbered = torch.where(valid, indices, -1 - lane.to(indices.dtype))
+    ordered, lanes = numbered.sort(dim=1, stable=True)
+    repeats = (ordered[:, 1:] == ordered[:, :-1]).long()
+    return torch.zeros_like(lanes).scatter_(1, lanes[:, 1:], repeats).bool()
 
 
 def _first(bad: torch.Tensor, indices: torch.Tensor, what: str) -> list[str]:

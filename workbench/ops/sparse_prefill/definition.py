@@ -30,7 +30,8 @@ class Workload:
     tokens: int = 2048  # T, query tokens of the call
     heads: int = 8  # H, query heads of this rank
     topk: int = 2048  # slots of a token
-    rows: int | None = None  # S, of the cache; none: as many as tokens
+    rows: int | None = None  # S, of the cache; none: context + tokens
+    context: int = 0  # rows of the cache before the first query token, where `rows` is none
     law: str = "walk"  # how rows are selected: one of selections.LAWS
     churn: float = 0.10  # share of its rows that a walk swaps from token to token
     padding: str = "tail"  # where invalid lanes stand: one of selections.PADDINGS
@@ -54,7 +55,7 @@ class Workload:
 
     @property
     def cache_rows(self) -> int:
-        return self.tokens if self.rows is None else self.rows
+        return self.context + self.tokens if self.rows is None else self.rows
 
 
 class Inputs(NamedTuple):
@@ -172,6 +173,19 @@ def cost(x: Inputs) -> Cost:
     return Cost(moved, 2 * heads * int(valid.sum()) * (D + DC))
 
 
+def rotated(first: Inputs, fresh: Inputs) -> Inputs:
+    """Another selection and other queries on the cache of `first`, as the next call would have.
+
+    Rows of the cache that no selection has read so far hold NaN: they get the fresh numbers.
+    """
+    first.kv.copy_(torch.where(first.kv.isnan(), fresh.kv, first.kv))
+    return fresh._replace(kv=first.kv)
+
+
+def doubts(x: Inputs) -> list[str]:
+    return selections.doubts(x.indices, len(x.kv), x.topk_length)
+
+
 def statistics(x: Inputs) -> dict:
     return selection_statistics(x.indices, len(x.kv), x.topk_length)
 
@@ -232,4 +246,6 @@ sparse_prefill = Op(
     compare=compare,
     cost=cost,
     statistics=statistics,
+    rotated=rotated,
+    doubts=doubts,
 )

@@ -122,13 +122,17 @@ def compare(x: Inputs, actual: Output, expected: Output) -> Verdict:
 def cost(x: Inputs) -> Cost:
     """Read every index once; write row and owners of each union entry once."""
     valid = selections.valid_lanes(x.indices, x.rows, x.topk_length)
-    ratio = selections.union_ratio(torch.where(valid, x.indices, -1), x.rows, x.group)
-    entries = 0 if ratio != ratio else round(ratio * int(valid.sum()) / x.group)
+    kept = torch.where(valid, x.indices, -1)
+    entries = int(selections.distinct_rows(kept, x.rows, x.group).sum())
     return Cost(4 * x.indices.numel() + 8 * entries + 4 * groups(x), 0)
 
 
 def statistics(x: Inputs) -> dict:
     return selection_statistics(x.indices, x.rows, x.topk_length)
+
+
+def doubts(x: Inputs) -> list[str]:
+    return selections.doubts(x.indices, x.rows, x.topk_length)
 
 
 def selection_statistics(indices, rows: int, topk_length) -> dict:
@@ -182,4 +186,5 @@ union_plan = Op(
     compare=compare,
     cost=cost,
     statistics=statistics,
+    doubts=doubts,
 )

@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
+from ....op import Tile
 from ..definition import DC, DR, D, Inputs, Output, sparse_prefill
 from ._blocks import LOG2_E, MASKED, attend, finish, gather, load_lanes, load_query, store_result
 
@@ -68,7 +69,11 @@ def _requires(w, config) -> str | None:
     return f"heads={w.heads} exceeds {MAX_HEADS}" if w.heads > MAX_HEADS else None
 
 
-@sparse_prefill.variant(config=Config(), step_from="eager", requires=_requires)
+def _tile(w, config: Config) -> Tile:
+    return Tile(max(MIN_ROWS, triton.next_power_of_2(w.heads)), 1, config.block_k)
+
+
+@sparse_prefill.variant(config=Config(), step_from="eager", requires=_requires, tile=_tile)
 def per_token(x: Inputs, config: Config) -> Output:
     """Fuse gather, scores, softmax and values in one program a token; stop at its last lane."""
     (tokens, heads, _), topk = x.q.shape, x.indices.shape[1]

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from .... import ranges
+from ....op import Tile
 from ...union_plan.definition import Inputs as Selections
 from ...union_plan.kernels.sort_search import sort_search as plan
 from ..definition import DC, DR, D, Inputs, Output, sparse_prefill
@@ -77,11 +78,16 @@ def _requires(w, config: Config) -> str | None:
     return None
 
 
+def _tile(w, config: Config) -> Tile:
+    return Tile(config.group * w.heads, config.group, config.block_k)
+
+
 # The state of 32 query rows takes all 255 registers of 4 warps and a few words of stack. 8 warps
 # need no stack and take a quarter longer on an H200 (traces/tuning/nvidia_h200/union_tiles.jsonl).
 @sparse_prefill.variant(
-    config=Config(), step_from="per_token", requires=_requires, independent=False, stack_bytes=112
-)
+    config=Config(), step_from="per_token", requires=_requires, tile=_tile, independent=False,
+    stack_bytes=112,
+)  # fmt: skip
 def union(x: Inputs, config: Config) -> Output:
     """Gather the union of a group's rows once; owner bits keep each token's own softmax support."""
     tokens, heads, _ = x.q.shape
