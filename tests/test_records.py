@@ -17,8 +17,8 @@ from workbench.op import Verdict
 from workbench.record import SCHEMA, Measurement, RecordError, append, as_row, files, load, read
 
 ENVIRONMENT = Environment(
-    device="a processor", capability="", driver="", cuda="", torch="2", triton="3", python="3.11",
-    l2_bytes=0, multiprocessors=0, commit="", source="0123", interpreted=True,
+    device="a processor", uuid="", capability="", driver="", cuda="", torch="2", triton="3",
+    python="3.11", l2_bytes=0, multiprocessors=0, commit="", source="0123", interpreted=True,
 )  # fmt: skip
 PASSED = Verdict("passed", 0.0019, 0.0033)
 
@@ -28,8 +28,10 @@ def made(number: int = 0, **changes) -> Measurement:
     plain = Measurement(
         op="sparse_prefill", variant="union", config={"group": 4}, config_asked={"group": 4},
         workload={"tokens": 8, "seed": number}, verdict=PASSED, cost={"bytes": 4000, "flops": 10},
-        statistics={"union_ratio": {"2": 1.25}}, clock="wall_clock", cache="hot",
-        calls_per_sample=1, samples_us=[3.0, 1.5, 2.25], flags=[], environment=ENVIRONMENT,
+        statistics={"union_ratio": {"2": 1.25}}, ledger={"rows": 12}, clock="wall_clock",
+        cache="hot", calls_per_sample=1, samples_us=[3.0, 1.5, 2.25], twin_us=[], floor_us=None,
+        index_sets=1, reuse_bytes=None, profile=None, state=None, flags=[], study="a study",
+        block=0, environment=ENVIRONMENT,
     )  # fmt: skip
     return replace(plain, **changes)
 
@@ -128,7 +130,7 @@ def test_another_schema_is_refused_by_its_number(path, row, told):
     append(path, made(0))
     with path.open("a") as file:
         file.write(json.dumps(row) + "\n")
-    with pytest.raises(RecordError, match=rf"records\.jsonl:2: .*{told}.* schema {SCHEMA}"):
+    with pytest.raises(RecordError, match=rf"records\.jsonl:2: .*{told}.* schemas .*{SCHEMA}"):
         read(path)
 
 
@@ -190,22 +192,28 @@ def test_two_writers_lose_nothing(path):
         assert [n for n in written if first <= n < first + 50] == list(range(first, first + 50))
 
 
-def test_the_columns_that_are_derived(path):
-    append(path, made(samples_us=[float(n) for n in range(21, 0, -1)]))
+def as_schema_1(row: dict) -> dict:
+    new = ("ledger", "twin_us", "floor_us", "index_sets", "reuse_bytes", "profile", "state",
+           "study", "block")  # fmt: skip
+    environment = {k: v for k, v in row["environment"].items() if k != "uuid"}
+    kept = {name: value for name, value in row.items() if name not in new}
+    return kept | {"environment": environment, "schema": 1}
+
+
+def test_schema_1_is_read_and_what_it_lacks_is_absent(path):
+    path.parent.mkdir()
+    path.write_text(json.dumps(as_schema_1(as_row(made()))) + "\n")
     row = load(path).iloc[0]
-    assert (row["low_us"], row["median_us"], row["high_us"]) == (2.0, 11.0, 20.0)
-    assert row["gb_per_s"] == pytest.approx(4000 / 11e-6 / 1e9)
-    assert math.isclose(row["statistics.union_ratio.2"], 1.25)
+    assert (row["block"], row["study"], row["twin_us"], row["flags"]) == (0, "", [], [])
+    assert row["state"] is None and row["profile"] is None and math.isnan(row["floor_us"])
 
 
-def test_an_arm_is_named_by_what_differs(path):
-    asked = [
-        ("union", {"group": 2, "block_k": 64}),
-        ("union", {"group": 4, "block_k": 64}),
-        ("per_token", {"block_k": 32}),  # another variant's block_k is no difference
-        ("eager", {}),
-    ]
-    append(path, *(made(variant=v, config_asked=c, config={"block_k": 1}) for v, c in asked))
-    append(path, made(op="other", variant="eager", config_asked={"x": 1}))
-    arms = load(path)["arm"].tolist()
-    assert arms == ["union group=2", "union group=4", "per_token", "eager", "eager"]
+@pytest.mark.parametrize("name, value", [
+    ("twin_us", ["1"]), ("cost", [1]), ("ledger", "x"), ("block", "0"), ("floor_us", "1"),
+    ("samples_us", ["1"]), ("samples_us", [None]), ("study", 3), ("verdict", {}),
+])  # fmt: skip
+def test_a_field_of_another_type_is_refused(path, name, value):
+    path.parent.mkdir()
+    path.write_text(json.dumps(as_row(made()) | {name: value}) + "\n")
+    with pytest.raises(RecordError, match=rf"records\.jsonl:1: its {name} "):
+        read(path)

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,18 @@ from filelock import FileLock
 from .machine import Environment
 from .op import Verdict
 
-SCHEMA = 1
+SCHEMA = 2
+READABLE = (1, 2)  # schema 1 knew no blocks, no A/A pair, no readings of the device, no ledger
 LOCK_S = 60.0  # no record takes long to write: a lock held longer is a stuck process's
 _KINDS = {"op": str, "variant": str, "config": dict, "config_asked": dict, "workload": dict,
           "verdict": dict, "clock": str, "cache": str, "samples_us": list, "flags": list,
           "environment": dict}  # fmt: skip
+_NUMBER = int | float
+# null, or absent in schema 1
+_OR_NULL = {"cost": dict, "statistics": dict, "ledger": dict, "profile": dict, "state": dict,
+            "twin_us": list, "calls_per_sample": _NUMBER, "floor_us": _NUMBER,
+            "index_sets": _NUMBER, "reuse_bytes": _NUMBER, "block": _NUMBER, "study": str,
+            "at": str}  # fmt: skip
 RECORD_BEGINS = b'{"op":'
 CHECKOUT = Path(__file__).parents[1]
 
@@ -39,11 +46,20 @@ class Measurement:
     verdict: Verdict
     cost: dict | None  # the floor of the question it answers: bytes, flops; None: no inputs
     statistics: dict | None  # of the inputs: overlap, touched pages
+    ledger: dict | None  # counts of the work that the variant does: rows, lanes, pages
     clock: str  # that was asked for; samples are empty where nothing was timed
-    cache: str  # state of the caches before a sample: "cold", "hot", or empty
+    cache: str  # state of the caches before a sample: "cold", "hot", "rotating" or empty
     calls_per_sample: int  # a sample is the mean of this many calls back to back; 0 without samples
     samples_us: list[float]  # microseconds a call, in the order they were taken
+    twin_us: list[float]  # of the study's first arm: the same arm once more in its turns (A/A)
+    floor_us: float | None  # median of an empty kernel in the same turns
+    index_sets: int  # sets of inputs that the calls went through; 1: each call read the same
+    reuse_bytes: int | None  # distinct bytes touched from one use of a set to its next
+    profile: dict | None  # one call under a profiler: span_us, kernels {name: [launches, us]}
+    state: dict | None  # the GPU before, during and after: clocks, power, heat, throttling
     flags: list[str]  # what a reader should know before believing the samples
+    study: str  # the run that made it; arms of one study and block took turns
+    block: int  # number of the fresh process within its study
     environment: Environment
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     schema: int = SCHEMA
@@ -51,6 +67,10 @@ class Measurement:
     def __post_init__(self):
         if self.samples_us and not self.verdict.passed:
             raise ValueError(f"{self.variant} has times but did not pass: {self.verdict.why}")
+
+
+FIELDS = tuple(f.name for f in fields(Measurement))
+SAMPLES = ("samples_us", "twin_us")
 
 
 def plain(value: Any) -> Any:
@@ -68,7 +88,12 @@ def as_row(m: Measurement) -> dict:
 
 
 def append(path: Path, *measurements: Measurement) -> None:
-    """Add records to `path`, each in one write, under a lock; a torn last line is cut off first.
+    """`append_rows` for measurements; without any, only look whether `path` can be written."""
+    append_rows(path, [as_row(m) for m in measurements])
+
+
+def append_rows(path: Path, rows: list[dict]) -> None:
+    """Add rows to `path`, each in one write, under a lock; a torn last line is cut off first.
 
     A line without its newline is what a killed writer leaves. Raises OSError where the file cannot
     be written, RecordError where it holds something else than records of this schema.
@@ -79,11 +104,11 @@ def append(path: Path, *measurements: Measurement) -> None:
         raise RecordError(f"{path} is no regular file")
     lock = FileLock(path.with_name(path.name + ".lock"), timeout=LOCK_S)
     with path.open("a+b") as file, lock:  # opened first: a lock waits where a file is refused
-        if not measurements:
+        if not rows:
             read(path)  # the first look at a file, before a study: is it one of ours?
         _mend(path, file)
-        for m in measurements:
-            file.write(json.dumps(as_row(m), separators=(",", ":")).encode() + b"\n")
+        for row in rows:
+            file.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
             file.flush()
         os.fsync(file.fileno())
 
@@ -108,22 +133,38 @@ def _mend(path: Path, file) -> None:
         file.truncate(size - len(torn))
 
 
-def files(*paths: Path | str) -> list[Path]:
-    """The record files among `paths`: files as they are, folders searched for *.jsonl.
+def found(path: Path | str) -> Path:
+    """`path`, or its place in the checkout where it is there and not below the current folder.
 
-    A relative path that is not below the current folder is looked for in the checkout, so that a
-    notebook finds committed records wherever it runs. Raises FileNotFoundError where there is none.
+    So a notebook finds what is committed wherever it runs.
     """
-    found = []
-    for path in map(Path, paths):
+    path = Path(path)
+    return path if path.exists() or not (CHECKOUT / path).exists() else CHECKOUT / path
+
+
+def files(*paths: Path | str) -> list[Path]:
+    """The record files among `paths`, each as `found`: files as they are, folders with *.jsonl.
+
+    Raises FileNotFoundError where there is none, RecordError on what is neither.
+    """
+    out = []
+    for path in map(found, paths):
         if not path.exists():
-            if not (CHECKOUT / path).exists():
-                raise FileNotFoundError(f"no record file or folder at {path}")
-            path = CHECKOUT / path
+            raise FileNotFoundError(f"no record file or folder at {path}")
         if not path.is_dir() and not path.is_file():
             raise RecordError(f"{path} is neither a file nor a folder")
-        found += sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
-    return found
+        out += sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+    return out
+
+
+def slug(device: str) -> str:
+    """A device name as part of a file name."""
+    return "_".join("".join(c if c.isalnum() else " " for c in device.lower()).split())
+
+
+def rows(*paths: Path | str) -> list[dict]:
+    """All records of files and folders, as they stand there. Raises RecordError."""
+    return [row for path in files(*paths) for row in read(path)]
 
 
 def read(path: Path) -> list[dict]:
@@ -154,14 +195,24 @@ def read(path: Path) -> list[dict]:
 def _fault(row: Any) -> str | None:
     """Why a line of JSON is no record of this schema, or None."""
     schema = row.get("schema") if isinstance(row, dict) else None
-    if schema != SCHEMA:
-        return f"a record of schema {schema}, this workbench reads schema {SCHEMA}"
-    for name, kind in _KINDS.items():
-        if not isinstance(row.get(name), kind):
-            return f"its {name} is {row.get(name)!r:.40}, not of type {kind.__name__}"
-    if not all(isinstance(us, int | float) for us in row["samples_us"]):
-        return "its samples_us are not all numbers"
-    if not isinstance(row["verdict"].get("status"), str):
+    if schema not in READABLE:
+        return f"a record of schema {schema}, this workbench reads schemas {READABLE}"
+    for name in (*_KINDS, *_OR_NULL):
+        if reason := misfit(name, row.get(name)):
+            return reason
+    return None
+
+
+def misfit(name: str, value: Any) -> str | None:
+    """Why `value` cannot be the field `name` of a record, or None."""
+    kind = _KINDS.get(name) or _OR_NULL.get(name, object)
+    if value is None and name not in _KINDS:
+        return None
+    if not isinstance(value, kind):
+        return f"its {name} is {value!r:.40}, not of type {getattr(kind, '__name__', kind)}"
+    if name in SAMPLES and not all(isinstance(us, _NUMBER) for us in value):
+        return f"its {name} are not all numbers"
+    if name == "verdict" and not isinstance(value.get("status"), str):
         return "its verdict has no status"
     return None
 
@@ -175,36 +226,7 @@ def load(*paths: Path | str):
 
 
 def table(rows: list[dict]):
-    """Records as a pandas DataFrame, one row each; every derived column is computed here.
+    """Records as a pandas DataFrame, one row each, with the columns that `columns.table` adds."""
+    from .columns import of_rows, table
 
-    Nested fields become columns such as `workload.tokens`. Added: median_us, low_us and high_us
-    (5th and 95th percentile of the samples), gb_per_s (least bytes over median), arm (the variant
-    and those of its config fields that differ within the table).
-    """
-    import numpy as np
-    import pandas as pd
-
-    found = pd.json_normalize(rows, sep=".")
-    for name, q in (("low_us", 5), ("median_us", 50), ("high_us", 95)):
-        found[name] = [np.percentile(s, q) if s else np.nan for s in found["samples_us"]]
-    least = found.get("cost.bytes", np.nan)
-    found["gb_per_s"] = least / found["median_us"] / 1e3
-    found["arm"] = _arms(rows)
-    return found
-
-
-def _arms(rows: list[dict]) -> list[str]:
-    """Name a record by its variant and the config fields in which that variant's records differ."""
-    values: dict[tuple, set] = {}
-    for row in rows:
-        for name, value in row["config_asked"].items():
-            values.setdefault((row["op"], row["variant"], name), set()).add(str(value))
-    names = []
-    for row in rows:
-        differs = [
-            f"{name}={value}"
-            for name, value in row["config_asked"].items()
-            if len(values[row["op"], row["variant"], name]) > 1
-        ]
-        names.append(row["variant"] + (f" {', '.join(differs)}" if differs else ""))
-    return names
+    return table(*of_rows(rows, FIELDS))
