@@ -21,6 +21,7 @@ class Environment:
     """The setup of a record. Times of two devices are never drawn on one axis."""
 
     device: str  # name of the GPU, or of the processor
+    uuid: str  # of the GPU; empty on a CPU
     capability: str  # "9.0"; empty on a CPU
     driver: str  # empty on a CPU
     cuda: str  # CUDA that torch was built for; empty for a CPU build
@@ -105,6 +106,7 @@ def environment(device: str) -> Environment:
     properties = torch.cuda.get_device_properties(device) if gpu else None
     return Environment(
         device=properties.name if gpu else processor(),
+        uuid=f"GPU-{properties.uuid}" if gpu else "",
         capability=f"{properties.major}.{properties.minor}" if gpu else "",
         driver=_driver() if gpu else "",
         cuda=torch.version.cuda or "",

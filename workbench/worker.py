@@ -15,14 +15,22 @@ from dataclasses import asdict, fields, replace
 from functools import partial
 
 import torch
+import triton
 
 from . import ranges, timing
 from .compiled import DoesNotFit, compile_for, fit
+from .digest import answer_digest
 from .gate import check
 from .interpreter import active, launches, repair
 from .machine import environment
+from .models.ledger import ledger
 from .modules import registry
-from .op import Config, Inputs, Op, Variant, Verdict, Workload
+from .monitor import Monitor
+from .op import Config, Inputs, Op, Output, Variant, Verdict, Workload
+from .timing.kineto import profiled
+
+TURNOVER = 2  # times the L2 that rotating sets read before one of them comes again
+MAX_SETS = 64
 
 
 def main(argv: list[str]) -> None:
@@ -34,7 +42,8 @@ def main(argv: list[str]) -> None:
     if active():
         repair()
     if torch.device(device).type == "cuda":
-        torch.cuda.set_device(device)  # Triton launches on the current device
+        # Triton launches on the current device; a device without a number is the first
+        torch.cuda.set_device(torch.device(device).index or 0)
     server = _Server(device, registry(modules), lambda m: replies.write(json.dumps(m) + "\n"))
     server.send(asdict(environment(device)))
     for line in sys.stdin:
@@ -51,11 +60,12 @@ class _Server:
     def __init__(self, device: str, ops: dict[str, Op], send):
         self.device, self.ops, self.send = device, ops, send
         self.last: tuple = (None, None)  # ((op, workload), its inputs)
+        self.rotating: tuple = (None, ())  # ((op, workload), its sets of inputs)
 
     def inputs(self, op: Op, workload: Workload) -> Inputs:
         """The inputs of a workload; all its arms share them."""
         if self.last[0] != (op.name, workload):
-            self.last = (None, None)
+            self.last, self.rotating = (None, None), (None, ())
             if torch.device(self.device).type == "cuda":
                 torch.cuda.empty_cache()
             with ranges.span("inputs"):
@@ -67,13 +77,16 @@ class _Server:
         workload = op.Workload(**task["workload"])
         x = self.inputs(op, workload)
         if task["do"] == "describe":
-            return {"statistics": op.statistics(x)}
+            return {"statistics": op.statistics(x), "doubts": op.doubts(x)}
         if task["do"] == "check":
-            return self.check(op.variants[task["variant"]], workload, task["config"], x)
-        return self.measure(op, x, task)
+            return self.check(op.variants[task["variant"]], workload, task, x)
+        if task["do"] == "rotate":
+            return self.rotate(op.variants[task["variant"]], workload, task["config"])
+        return self.measure(op, workload, task)
 
-    def check(self, v: Variant, w: Workload, asked: dict, x: Inputs) -> dict:
-        config, note = configured(v, asked), None
+    def check(self, v: Variant, w: Workload, task: dict, x: Inputs) -> dict:
+        """The gate; where `task` holds the digest of an answer that passed it before, a look."""
+        config, note = configured(v, task["config"]), None
         cost = v.op.cost(v.widens(x))._asdict()  # before a wrong kernel can touch the inputs
         if v.requires(w, config) is None:
             try:
@@ -81,9 +94,20 @@ class _Server:
             except DoesNotFit as error:
                 verdict = Verdict("unsupported", why=str(error))
                 return self.reply(verdict, config, None, cost, False)
+        known, found = task.get("digest"), None
+        if known and known == (found := answer_digest(v, x, config)):
+            return self.reply(Verdict("passed"), config, note, cost, False) | {"digest": found}
         with launches() as made:
             verdict = check(v, w, config, device=self.device, inputs=x)
-        return self.reply(verdict, config, note, cost, bool(made))
+        reply = self.reply(verdict, config, note, cost, bool(made))
+        if verdict.passed and v.repeatable:
+            reply["digest"] = found or answer_digest(v, x, config)
+        if verdict.passed:
+            wave = environment(self.device).multiprocessors
+            reply["own_kernels"] = own_kernels(v)
+            tile = v.tile(w, config)
+            reply["ledger"] = ledger(v.op.name, v.widens(x), tile, wave or None)
+        return reply
 
     def reply(self, verdict: Verdict, config: Config, note, cost: dict, interpreted: bool) -> dict:
         used = asdict(config) if config is not None else {}
@@ -106,17 +130,74 @@ class _Server:
 
         return fit(config, shared_bytes, properties.shared_memory_per_block_optin)
 
-    def measure(self, op: Op, x: Inputs, task: dict) -> dict:
+    def sets(self, op: Op, w: Workload) -> tuple[Inputs, ...]:
+        """Inputs of `w` and of the seeds after it, so many that they turn the L2 over."""
+        key = (op.name, w)
+        if self.rotating[0] != key:
+            self.rotating = (None, ())
+            first = self.inputs(op, w)
+            l2 = environment(self.device).l2_bytes
+            count = index_sets(op.cost(first).bytes, l2)
+            made = [first]
+            for i in range(1, count):
+                fresh = op.make_inputs(replace(w, seed=w.seed + i), self.device)
+                made.append(op.rotated(first, fresh))
+            self.rotating = (key, tuple(made))
+        return self.rotating[1]
+
+    def rotate(self, v: Variant, w: Workload, asked: dict) -> dict:
+        """The gate's verdict on every further set of inputs that a rotating clock will use."""
+        config = configured(v, asked)
+        for i, x in enumerate(self.sets(v.op, w)[1:], 1):
+            verdict = check(v, replace(w, seed=w.seed + i), config, device=self.device, inputs=x)
+            if not verdict.passed:
+                return {"verdict": asdict(replace(verdict, why=f"set {i}: {verdict.why}"))}
+        return {"verdict": asdict(Verdict("passed"))}
+
+    def measure(self, op: Op, w: Workload, task: dict) -> dict:
+        """Samples of all arms, of the first one once more (A/A), and of an empty kernel."""
+        clock = timing.CLOCKS[task["clock"]]
+        sets = self.sets(op, w) if clock.rotates else (self.inputs(op, w),)
         arms = {}
         for name, arm in task["arms"].items():
             v = op.variants[arm["variant"]]
-            arms[name] = partial(v, x, configured(v, arm["config"]))
-        clock = timing.CLOCKS[task["clock"]]
-        samples = clock.measure(
-            arms, task["repeats"], task["budget_s"], lambda name: self.send({"turn": name}),
-            self.device,
-        )  # fmt: skip
-        return {"samples": {name: asdict(s) for name, s in samples.items()}}
+            run = partial(_run, v, configured(v, arm["config"]))
+            arms[name] = timing.Call(run, sets, op.cost(sets[0]).bytes)
+        arms["twin"] = next(iter(arms.values()))
+        arms["floor"] = timing.empty(self.device, len(sets))
+        monitor = Monitor(self.device)
+        monitor.look()
+        taken = timing.measure(clock, arms, timing.Plan(**task["plan"]), self.device,
+                               lambda name: self.send({"turn": name}), monitor.look)  # fmt: skip
+        monitor.look()
+        reply = {"samples": {name: asdict(s) for name, s in taken.items()},
+                 "state": monitor.state(), "profiles": {}}  # fmt: skip
+        if task["profile"] and clock.needs_gpu:
+            for name in arms.keys() - {"twin"}:
+                self.send({"turn": name})
+                seen = profiled(arms[name], clock, self.device)
+                reply["profiles"][name] = asdict(seen) if seen else None
+        return reply
+
+
+def _run(v: Variant, config: Config, x: Inputs) -> Output:
+    return v(x, config)
+
+
+def index_sets(set_bytes: int, l2_bytes: int) -> int:
+    """How many sets of inputs, of so many distinct bytes each, read twice the L2 before a repeat.
+
+    At least 2, at most 64: many sets of few bytes cost memory and time on the gate.
+    """
+    turned = 1 + -(-TURNOVER * l2_bytes // set_bytes) if set_bytes else 2
+    return max(2, min(MAX_SETS, turned))
+
+
+def own_kernels(v: Variant) -> list[str]:
+    """Names of the kernels that stand in the variant's own file."""
+    module = sys.modules.get(v.run.__module__)
+    return [f.__name__ for f in vars(module).values() if isinstance(f, triton.JITFunction)
+            and f.__name__.endswith("_kernel")]  # fmt: skip
 
 
 def configured(v: Variant, changes: dict) -> Config:

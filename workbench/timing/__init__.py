@@ -1,14 +1,15 @@
-"""Clocks: callables take turns, every sample comes back, a summary is the reader's choice.
+"""Clocks: calls take turns, every sample comes back, a summary is the reader's choice."""
 
-A clock measures as measure(arms, repeats, budget_s, turn, device): `arms` maps a name to a
-callable; `turn(name)` is called before each use of an arm, so that whoever watches knows what ran
-last.
-"""
-
+from .events import events as events
+from .floor import empty as empty
 from .graph import graph_cold as graph_cold
 from .graph import graph_hot as graph_hot
+from .graph import graph_rotating as graph_rotating
+from .samples import Call as Call
 from .samples import Clock as Clock
+from .samples import Plan as Plan
 from .samples import Samples as Samples
+from .samples import measure as measure
 from .wall import wall_clock as wall_clock
 
-CLOCKS = {clock.name: clock for clock in (graph_cold, graph_hot, wall_clock)}
+CLOCKS = {c.name: c for c in (graph_cold, graph_hot, graph_rotating, events, wall_clock)}

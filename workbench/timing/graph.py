@@ -1,88 +1,89 @@
 """Device time of a CUDA graph: no launch cost of the host in it, events inside of the graph.
 
-Cold: one replay evicts the L2 (reads and writes random data of four times its size), then takes
-the time of one call between two events. Hot: one replay makes the call once untimed, then takes
-the time of several calls. All arms are captured first, then replayed in turns.
+Cold: one replay evicts the L2, then takes the time of one call between two events. Hot: one replay
+makes the call once untimed, then takes the time of several calls. Rotating: one replay takes the
+time of a call on each of several sets of inputs, so that a set's rows have left the L2 before they
+are read again, as in a server, while what the sets share may stay. All arms are captured first,
+then replayed in turns.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import torch
 
-from .. import ranges
-from .samples import Arms, Clock, Samples, Turn, rounds, shares, uncollected
+from .evict import evictor
+from .samples import Call, Clock, Prepared
 
-EVICT = 4  # times the L2 that are read and written
 HOT_SAMPLE_US = 100.0  # a hot sample lasts about this long: calls are repeated up to it
 MAX_CALLS = 50
 
 
-@dataclass
-class _Captured:
-    graph: torch.cuda.CUDAGraph
-    start: torch.cuda.Event
-    stop: torch.cuda.Event
-    calls: int
-
-    def sample_us(self) -> float:
-        self.graph.replay()
-        self.stop.synchronize()
-        return self.start.elapsed_time(self.stop) * 1e3 / self.calls
+def warmed(call: Callable) -> None:
+    """Run `call` a few times on a side stream, as a capture asks: compiles, fills caches."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.synchronize()
 
 
-def _capture(call: Callable, before: Callable, calls: int) -> _Captured:
+def captured(calls: Sequence[Callable], before: Callable = lambda: None) -> Callable[[], float]:
+    """Capture `before`, then `calls` between two events; return replay() -> microseconds a call."""
     start, stop = (torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         before()
         start.record()
-        for _ in range(calls):
+        for call in calls:
             call()
         stop.record()
-    return _Captured(graph, start, stop, calls)
+
+    def replay() -> float:
+        graph.replay()
+        stop.synchronize()
+        return start.elapsed_time(stop) * 1e3 / len(calls)
+
+    return replay
 
 
-def _evictor(device: str) -> Callable[[], object]:
-    size = EVICT * torch.cuda.get_device_properties(device).L2_cache_size
-    noise = torch.randint(-(2**62), 2**62, (size // 8,), dtype=torch.int64, device=device)
-    return lambda: noise.bitwise_not_()
+def _open_cold(device: str):
+    evict = evictor(device)
+
+    def prepare(call: Callable) -> Prepared:
+        warmed(call)
+        return Prepared(captured([call], evict))
+
+    return prepare
 
 
-def _measure(arms, repeats, budget_s, turn, device, *, cold: bool) -> dict[str, Samples]:
-    with torch.cuda.device(device):
-        captured, first = {}, {}
-        evict = _evictor(device)
-        side = torch.cuda.Stream()
-        for name, call in arms.items():
-            turn(name)
-            with ranges.span("warm_up"), torch.cuda.stream(side):
-                for _ in range(3):  # compiles, fills caches, takes first-touch faults
-                    call()
-            torch.cuda.synchronize()
-            once = _capture(call, evict if cold else call, 1)
-            once.sample_us()
-            first[name] = once.sample_us()
-            fitting = int(HOT_SAMPLE_US / max(first[name], 0.1))
-            calls = 1 if cold else max(1, min(MAX_CALLS, fitting))
-            captured[name] = once if calls == 1 else _capture(call, call, calls)
-            captured[name].sample_us()
-        out = {name: Samples(c.calls) for name, c in captured.items()}
-        costs = {name: first[name] * captured[name].calls for name in captured}
-        with uncollected():
-            for name in rounds(shares(costs, repeats, budget_s)):
-                turn(name)
-                out[name].samples_us.append(captured[name].sample_us())
-        return out
+def _open_hot(device: str):
+    def prepare(call: Callable) -> Prepared:
+        warmed(call)
+        once = captured([call], call)
+        once()
+        calls = max(1, min(MAX_CALLS, int(HOT_SAMPLE_US / max(once(), 0.1))))
+        return Prepared(once if calls == 1 else captured([call] * calls, call), calls)
+
+    return prepare
 
 
-def _cold(arms: Arms, repeats: int, budget_s: float, turn: Turn, device: str):
-    return _measure(arms, repeats, budget_s, turn, device, cold=True)
+def _open_rotating(device: str):
+    def prepare(call: Call) -> Prepared:
+        if not isinstance(call, Call) or len(call.sets) < 2:
+            raise ValueError("graph_rotating needs a call that takes its inputs, and at least two "
+                             "sets: one that takes none reads the same every time")  # fmt: skip
+        calls = [lambda x=x: call.run(x) for x in call.sets]
+        for each in calls:
+            warmed(each)
+        n = len(calls)
+        return Prepared(captured(calls), n, n, n * call.set_bytes or None)
+
+    return prepare
 
 
-def _hot(arms: Arms, repeats: int, budget_s: float, turn: Turn, device: str):
-    return _measure(arms, repeats, budget_s, turn, device, cold=False)
-
-
-graph_cold = Clock("graph_cold", _cold, cache="cold", needs_gpu=True, repeats=100)
-graph_hot = Clock("graph_hot", _hot, cache="hot", needs_gpu=True, repeats=100)
+graph_cold = Clock("graph_cold", _open_cold, "cold", needs_gpu=True, repeats=100, captures=True)
+graph_hot = Clock("graph_hot", _open_hot, "hot", needs_gpu=True, repeats=100, captures=True)
+graph_rotating = Clock(
+    "graph_rotating", _open_rotating, "rotating", needs_gpu=True, repeats=100, captures=True,
+    rotates=True,
+)  # fmt: skip
