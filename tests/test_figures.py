@@ -13,7 +13,7 @@ RECORDS = Path(__file__).parents[1] / "traces/records"
 
 @pytest.fixture(scope="module")
 def table():
-    return record.load(RECORDS)
+    return record.load(*sorted(RECORDS.glob("*/*.jsonl")))
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +68,11 @@ def test_a_flagged_point_is_drawn_hollow(hot):
 
 def test_figures_of_the_repository_are_drawn_from_its_records(table, tmp_path):
     made = figures.draw_all(table, tmp_path)
-    shown = sorted((RECORDS.parents[1] / "figures").glob("*.svg"))
+    shown = sorted((RECORDS.parents[1] / "figures").glob("[!c]*.svg"))
     assert sorted(p.name for p in made) == [p.name for p in shown]
+    results = (RECORDS.parents[1] / "claims").glob("*.json")
+    drawn = {p.stem for p in (RECORDS.parents[1] / "figures").glob("claim_*.svg")}
+    assert drawn == {f"claim_{p.stem.replace('.', '_')}" for p in results}
 
 
 def test_a_failed_save_leaves_the_old_figure(hot, tmp_path, monkeypatch):

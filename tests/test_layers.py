@@ -12,15 +12,16 @@ import workbench
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"sweeps"},
+    {"sweeps", "claims", "revisions", "refinement"},
     {"figures"},
-    {"study"},
-    {"worker"},
-    {"isolate", "record", "gate", "timing", "compiled"},
-    {"modules", "machine", "watch"},
+    {"study", "comparison"},
+    {"bench", "evidence"},
+    {"worker", "reader"},
+    {"isolate", "record", "gate", "digest", "timing", "compiled"},
+    {"modules", "machine", "monitor", "watch", "models"},
     {"ops"},
-    {"layouts", "selections", "compare", "interpreter"},
-    {"op", "fields", "ranges"},
+    {"layouts", "selections", "compare", "interpreter", "arms"},
+    {"op", "fields", "ranges", "columns", "flags", "random_bytes"},
     {"__init__"},  # imports nothing of the package until a name is asked for
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -5,7 +5,7 @@ import warnings
 
 import typer
 
-from . import compile, demo, kernels, machine, notebooks, records
+from . import claims, comparisons, compile, demo, kernels, machine, models, notebooks, records
 
 app = typer.Typer(
     name="workbench",
@@ -16,7 +16,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Which sparse-MLA kernel is fastest, on which GPU, at which shape and overlap, and why.",
 )
-for _module in (machine, kernels, compile, records, notebooks, demo):
+for _module in (
+    machine, kernels, compile, records, comparisons, claims, models, notebooks, demo
+):  # fmt: skip
     _module.register(app)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..arms import arms_of, workloads_of
 from ..fields import pairs
 from . import options as o
 from .kernels import op_named
@@ -33,14 +34,13 @@ def compile_variants(
     """
     if "triton" not in sys.modules:  # an interpreted kernel cannot be compiled; decided on import
         os.environ.pop("TRITON_INTERPRET", None)
-    from .. import study
     from ..compiled import arch_number
 
     number = arch_number(arch)
     module = o.files(module)  # before a module can change the current folder
     found = op_named(op, module)
-    arms = study.arms_of(found, variant or (), pairs(config or []))
-    workloads = study.workloads_of(found, suite, pairs(workload or []))
+    arms = arms_of(found, variant or (), pairs(config or []))
+    workloads = workloads_of(found, suite, pairs(workload or []))
     rows = []
     with o.progress(len(arms) * len(workloads)) as (advance, say):
         for w in workloads:

@@ -30,7 +30,8 @@ def demo(
     On a CPU the plain-torch variants are timed and every Triton variant is checked in the
     interpreter; on a GPU everything is timed. The table holds records of this run only.
     """
-    from .. import figures, record
+    from .. import figures
+    from ..evidence import load
     from ..machine import environment, resolve_device
 
     device = resolve_device("auto")
@@ -43,7 +44,7 @@ def demo(
     if not (to / "records.jsonl").exists():
         o.err.print(f"nothing was measured; see the notebooks in {to}", highlight=False)
         return 1
-    table = record.load(to / "records.jsonl")
+    table = load(to / "records.jsonl")
     o.out.print(summary(table))
     o.out.print()
     for op, question in QUESTIONS.items():
@@ -101,6 +102,7 @@ def _sweeps(to: Path, device: str) -> tuple[list[Path], bool]:
 def _gate(device: str) -> bool:
     """Check every variant on its op's edges; print a line each; whether one failed."""
     from .. import study
+    from ..arms import arms_of
     from ..ops import OPS
 
     counts: dict[tuple[str, str], dict[str, int]] = {}
@@ -108,7 +110,7 @@ def _gate(device: str) -> bool:
     with o.progress(total) as (advance, say):
         for op in OPS.values():
             edges = op.suites["edges"]
-            for _, got in study.check(study.arms_of(op), edges, device=device, report=say):
+            for _, got in study.check(arms_of(op), edges, device=device, report=say):
                 advance()
                 line = counts.setdefault((op.name, got.arm.variant.name), {})
                 line[got.verdict.status] = line.get(got.verdict.status, 0) + 1

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from ..arms import arms_of, workloads_of
 from ..fields import choose, pairs
 from . import options as o
 from .records import summary
@@ -82,9 +83,9 @@ def check(
 
     module = o.files(module)  # before a module can change the current folder
     found = op_named(op, module)
-    arms = study.arms_of(found, variant or (), pairs(config or []))
+    arms = arms_of(found, variant or (), pairs(config or []))
     changes = pairs(workload or [])
-    workloads = study.workloads_of(found, suite or (None if changes else "edges"), changes)
+    workloads = workloads_of(found, suite or (None if changes else "edges"), changes)
     device = resolve_device(device)
     rows = []
     with o.progress(len(arms) * len(workloads)) as (advance, say):
@@ -128,11 +129,16 @@ def measure(
     config: o.ConfigFields = None,
     clock: Annotated[
         list[str] | None,
-        typer.Option(help="graph_cold, graph_hot or wall_clock; repeat for several. Default: "
-                     "graph_cold on a GPU, wall_clock on a CPU.")] = None,
+        typer.Option(help="graph_cold, graph_hot, graph_rotating, events or wall_clock; repeat for "
+                     "several. Default: graph_cold on a GPU, wall_clock on a CPU.")] = None,
     to: Annotated[Path, typer.Option(help="Record file to add to.")] = Path("runs/records.jsonl"),
     repeats: Annotated[int | None, typer.Option(min=1, help="Samples of an arm, at most.")] = None,
     budget: Annotated[float, typer.Option(min=0.0, max=86400, help="Seconds of samples.")] = 2.0,
+    blocks: Annotated[int, typer.Option(min=1, max=1000, help="Fresh processes that measure "
+                      "everything once; 5 for a comparison with an interval.")] = 1,
+    precision: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Stop once every median is known to this share "
+                            "of itself; 0: never before --repeats.")] = 0.002,
     module: o.Modules = None,
     device: o.Device = "auto",
     limit: o.Limit = 120.0,
@@ -144,19 +150,20 @@ def measure(
     something was timed and nothing failed.
     """
     from .. import record, study
+    from ..evidence import derived
     from ..machine import resolve_device
 
     module = o.files(module)  # before a module can change the current folder
     found = op_named(op, module)
-    arms = study.arms_of(found, variant or (), pairs(config or []))
-    workloads = study.workloads_of(found, suite, pairs(workload or []))
+    arms = arms_of(found, variant or (), pairs(config or []))
+    workloads = workloads_of(found, suite, pairs(workload or []))
     device = resolve_device(device)
     clocks = clock or ["wall_clock" if device == "cpu" else "graph_cold"]
     rows = []
-    with o.progress(len(arms) * len(workloads) * len(clocks)) as (advance, say):
+    with o.progress(len(arms) * len(workloads) * len(clocks) * blocks) as (advance, say):
         results = study.run(
-            arms, workloads, clocks=clocks, device=device, repeats=repeats, budget_s=budget,
-            limit_s=limit, modules=o.files(module), to=to, report=say,
+            arms, workloads, clocks=clocks, device=device, blocks=blocks, repeats=repeats,
+            budget_s=budget, precision=precision, limit_s=limit, modules=module, to=to, report=say,
         )  # fmt: skip
         for m in results:
             advance()
@@ -164,7 +171,7 @@ def measure(
     if json:
         o.print_json(rows)
     else:
-        o.out.print(summary(record.table(rows)))
+        o.out.print(summary(derived(record.table(rows))))
         o.out.print(f"{len(rows)} records in {to}", highlight=False)
     failed = any(r["verdict"]["status"] in ("incorrect", "error", "timeout") for r in rows)
     return int(failed or not any(r["samples_us"] for r in rows))

@@ -20,6 +20,7 @@ def doctor(json: o.AsJson = False) -> int:
     Exit code 0 when variants can be checked here: torch, Triton and numpy work together.
     """
     from .. import study
+    from ..arms import arms_of
     from ..machine import environment, installed, resolve_device
     from ..ops import OPS
 
@@ -27,7 +28,7 @@ def doctor(json: o.AsJson = False) -> int:
     versions = {name: installed(name) for name in PACKAGES}
     op = OPS["sparse_prefill"]
     small = op.suites["edges"][:1]
-    arms = study.arms_of(op, ["per_token"])
+    arms = arms_of(op, ["per_token"])
     with o.waiting("running a kernel"):
         ((_, probe),) = study.check(arms, small, device=device)
     found = {

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-WIDE = 200  # columns where nobody looks through a terminal: nothing is cut off
+WIDE = 400  # columns where nobody looks through a terminal: nothing is cut off
 out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
 err = Console(stderr=True, soft_wrap=True)
 
@@ -109,7 +109,9 @@ def grid(title: str, columns: list[str], rows: list[list], right: int = 1) -> Ta
     table = Table(title=title or None, title_justify="left", box=None, header_style="bold",
                   pad_edge=False)  # fmt: skip
     for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i >= right else "left", no_wrap=True)
+        number = i >= right and bool(column)
+        table.add_column(column, justify="right" if number else "left", no_wrap=number,
+                         overflow="fold")  # fmt: skip
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))  # what others wrote is no markup
     return table

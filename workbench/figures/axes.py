@@ -1,12 +1,15 @@
 """What all figures share: style, colors, panels, how numbers and fields are written."""
 
 import functools
+import math
 
 import matplotlib
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
+from ..comparison import noises
+from ..evidence import derived, pooled
 from ..ops import OPS
 
 COLUMNS = 3  # panels side by side
@@ -45,19 +48,29 @@ def one_setup(table: pd.DataFrame) -> str:
         raise ValueError(f"records of {len(setups)} setups in one figure: "
                          f"{setups.to_dict('records')}")  # fmt: skip
     device, clock, cache = setups.iloc[0]
-    return f"{device} · {clock}" + (f" ({cache} L2)" if cache else "")
+    found = noises(table).values() if "place" in table else ()
+    noise = f" · A/A noise ±{math.expm1(max(found)):.2%}" if found else ""
+    return f"{device} · {clock}" + (f" ({cache} L2)" if cache else "") + noise
 
 
 def timed(table: pd.DataFrame, op: str) -> pd.DataFrame:
-    """The records of `op` that hold samples; its own workload fields, and a prefill's S - T."""
+    """What was timed of `op`, blocks as one; its own workload fields, and a prefill's S - T."""
     table = table[(table["op"] == op) & table["median_us"].notna()]
+    table = pooled(table if "place" in table else derived(table))
     fields = [c for c in table.columns if c.startswith("workload.")]
     table = table.drop(columns=[c for c in fields if table[c].isna().all() and len(table)])
     if "workload.tokens" in table and len(table):
-        table["workload.rows"] = table.get("workload.rows", table["workload.tokens"])
-        tokens = table["workload.tokens"]
-        table["workload.context"] = (table["workload.rows"].fillna(tokens) - tokens).astype(int)
+        table["workload.rows"] = cache_rows(table)
+        table["workload.context"] = table["workload.rows"] - table["workload.tokens"].astype(int)
     return table
+
+
+def cache_rows(table: pd.DataFrame) -> pd.Series:
+    """S of each record: as given, or else the tokens behind those that were there before."""
+    absent = pd.Series(float("nan"), table.index)
+    before = table.get("workload.context", absent).fillna(0)
+    given = table.get("workload.rows", absent)
+    return given.fillna(table["workload.tokens"] + before).astype(int)
 
 
 def panels(table: pd.DataFrame, x: str) -> list[tuple[str, pd.DataFrame]]:

@@ -7,6 +7,7 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..record import slug
 from .axes import STYLE
 from .overlap import union_ratio
 from .times import ladder, latency, page_split_cost
@@ -26,11 +27,6 @@ def draw_all(table: pd.DataFrame, to: Path) -> list[Path]:
     if any(c.startswith("statistics.union_ratio.") for c in table.columns):
         made.append(save(union_ratio(table), "union_ratio", to))
     return made
-
-
-def slug(device: str) -> str:
-    """A device name as part of a file name."""
-    return "_".join("".join(c if c.isalnum() else " " for c in device.lower()).split())
 
 
 def save(figure: Figure, name: str, to: Path = Path("figures")) -> Path:

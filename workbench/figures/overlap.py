@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from .axes import COLORS, legend, panels_of, plain, styled
+from .axes import COLORS, cache_rows, legend, panels_of, plain, styled
 
 
 @styled
@@ -19,8 +19,7 @@ def union_ratio(table: pd.DataFrame) -> Figure:
     table = table[table[columns].notna().any(axis=1)] if columns else table[:0]
     if not len(table):
         raise ValueError("no record here carries a union ratio")
-    rows = table["workload.rows"].fillna(table["workload.tokens"]).astype(int)
-    table = table.assign(S=rows, label=table["workload.law"] + " churn " +
+    table = table.assign(S=cache_rows(table), label=table["workload.law"] + " churn " +
                          table["workload.churn"].map("{:g}".format))  # fmt: skip
     parts = table.drop_duplicates(["workload.tokens", "S", "workload.topk", "label"])
     groups = sorted(int(c.removeprefix(prefix)) for c in columns)

@@ -1,0 +1,63 @@
+"""The claim file: a question with the variants and workloads that answer it."""
+
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from .. import study
+from ..arms import workloads_of
+from ..comparison import BAND
+from ..op import Op, Workload
+
+Value = int | float | bool | str | None
+
+
+class Claim(BaseModel):
+    """What a claim file holds. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    question: str = Field(min_length=1)
+    op: str
+    a: str = Field(description="an arm: a variant, and config fields behind it: union group=4")
+    b: str = Field(description="the arm that is asked about: a ratio below 1 says b is faster")
+    clock: str
+    workload: dict[str, Value] = Field(default={}, description="fields that stay")
+    axis: str | None = Field(default=None, description="a field along which b may overtake a")
+    values: list[int | float] = Field(default=[], description="of the axis")
+    refine: float = Field(default=0.0, ge=0.0, description="add points until high / low - 1 of "
+                          "every crossing is at most this; 0: none")  # fmt: skip
+    most_points: int = Field(default=24, ge=2, description="of the axis, refinement included")
+    band: float = Field(default=BAND, ge=0.0, description="relative difference of no interest")
+    blocks: int = Field(default=study.BLOCKS, ge=2)
+    repeats: int | None = Field(default=None, ge=5)
+
+    @model_validator(mode="after")
+    def _axis_has_values(self):
+        if (self.axis is None) != (not self.values) or len(set(self.values)) == 1:
+            raise ValueError("an axis takes two values or more, and values take an axis")
+        return self
+
+    def workloads(self, op: Op, values: list | None = None) -> list[Workload]:
+        """The workloads of the claim, or those at other `values` of its axis."""
+        along = {self.axis: values or self.values} if self.axis else {}
+        return workloads_of(op, None, self.workload | along)
+
+
+def read_claim(path: Path) -> Claim:
+    """Read and check a claim file. Raises ValueError or FileNotFoundError with what is wrong."""
+    if not path.is_file():
+        raise FileNotFoundError(f"no claim file at {path}")
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds {type(content).__name__}, not a mapping")
+    try:
+        return Claim(**content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{path}: {where}: {first['msg']}, got {first['input']!r:.80}") from None

@@ -1,0 +1,180 @@
+"""Records read together: what only then shows of them, and what a study's blocks say as one.
+
+A record holds what was seen; everything here is derived on reading, so that a ceiling measured
+later, or a sharper rule, changes no file.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from . import record
+from .models.ceilings import Ceilings, ceilings
+from .models.roofline import floor
+from .ops import OPS
+from .reader import load as read
+
+WARM = 1.05  # times the copy ceiling; no memory gives more, so part of the bytes came from a cache
+DRIFT = 0.02  # between the medians of the first and the second half of the samples
+SPREAD = 0.10  # standard deviation over the median, at which pyperf calls samples unstable too
+NORMAL = 3.29  # standard deviations from the 5th to the 95th percentile
+SETUP = ["environment.device", "clock", "cache"]
+CASE = [*SETUP, "op", "place"]  # arms of one case may be compared
+CEILINGS = "ceilings.jsonl"  # beside the other records of a device
+
+
+def load(*paths: Path | str) -> pd.DataFrame:
+    """All records of files and folders, with the columns of `derived`. Raises RecordError."""
+    return derived(read(*paths))
+
+
+def derived(table: pd.DataFrame) -> pd.DataFrame:
+    """`table` with place, l2_ratio, copy_share, roofline_*, and the flags that show on reading.
+
+    place: the workload fields that are not the op's default, as text. l2_ratio: distinct bytes that
+    the samples touch over the size of the L2. copy_share: least bytes a second over the measured
+    copy ceiling of the device. roofline_us, roofline_limit and roofline_share: the least time that
+    the counted work allows at the measured ceilings, what sets it, and its share of the time. All
+    are missing where no ceiling of the device is known.
+    """
+    table = table.copy()
+    table["place"] = places(table)
+    sets = _column(table, "index_sets", 1).fillna(1).clip(lower=1)
+    l2 = _column(table, "environment.l2_bytes").replace(0, np.nan)
+    table["l2_ratio"] = _column(table, "cost.bytes") * sets / l2
+    copy = {d: ceilings_of(table, d).copy_gb_per_s for d in table["environment.device"].unique()}
+    ceiling = table["environment.device"].map(copy).astype(float)
+    table["copy_share"] = table["gb_per_s"] / ceiling
+    table["flags"] = [
+        [*kept, *seen] for kept, seen in zip(table["flags"], _seen(table, ceiling), strict=True)
+    ]
+    return table.assign(**_floors(table))
+
+
+def _floors(table: pd.DataFrame) -> dict[str, pd.Series]:
+    """roofline_us, roofline_limit, roofline_share: the least time that the work allows."""
+    us = pd.Series(np.nan, table.index)
+    limit = pd.Series("", table.index, dtype=object)
+    names = [c for c in table.columns if c.startswith("ledger.")]
+    known = [c for c in (*names, "cost.bytes", "cost.flops") if c in table]
+    for device, part in table.groupby("environment.device"):
+        measured = ceilings_of(table, device)
+        if measured == Ceilings(device) or not known:
+            continue
+        for _, rows in part.groupby(known, dropna=False, sort=False):
+            counts = rows[known].iloc[0].dropna()
+            ledger = {c.removeprefix("ledger."): n for c, n in counts.items() if c in names}
+            cost = {"least_bytes": counts.get("cost.bytes"),
+                    "useful_flops": counts.get("cost.flops")}  # fmt: skip
+            if found := floor(ledger or cost, measured):
+                us[rows.index], limit[rows.index] = found.us, found.limit
+    share = us / table["median_us"]
+    return {"roofline_us": us, "roofline_limit": limit, "roofline_share": share}
+
+
+def ceilings_of(table: pd.DataFrame, device: str) -> Ceilings:
+    """The ceilings of `device`: from the table, or else from the records that are shipped."""
+    found = ceilings(table, device)
+    if found != Ceilings(device):
+        return found
+    return shipped_ceilings(device)
+
+
+def shipped_ceilings(device: str) -> Ceilings:
+    """The ceilings that the records of this checkout give for `device`; all None without any."""
+    shipped = record.CHECKOUT / "traces/records" / record.slug(device) / CEILINGS
+    return ceilings(read(shipped), device) if shipped.is_file() else Ceilings(device)
+
+
+def _seen(table: pd.DataFrame, ceiling: pd.Series) -> list[list[str]]:
+    cold = table["cache"].eq("cold") & (table["copy_share"] > WARM)
+    drift = (_column(table, "halves") - 1).abs() > DRIFT
+    spread = (table["high_us"] - table["low_us"]) / NORMAL / table["median_us"]
+    columns = zip(cold, drift, spread > SPREAD, table["gb_per_s"], ceiling,
+                  _column(table, "halves"), spread, strict=True)  # fmt: skip
+    out = []
+    for is_warm, drifts, spreads, rate, limit, halves, width in columns:
+        seen = []
+        if is_warm:
+            seen.append(f"warm when cold: {rate:,.0f} GB/s over distinct bytes, a copy reaches "
+                        f"{limit:,.0f}")  # fmt: skip
+        if drifts:
+            seen.append(f"unstable: the second half of the samples is {halves - 1:+.1%} off")
+        if spreads:
+            seen.append(f"unstable: a standard deviation of {width:.0%} of the median")
+        out.append(seen)
+    return out
+
+
+def _column(table: pd.DataFrame, name: str, absent: float = np.nan) -> pd.Series:
+    return table[name] if name in table else pd.Series(absent, table.index, dtype=float)
+
+
+def places(table: pd.DataFrame) -> pd.Series:
+    """What is special of each record's workload: its fields that are not the op's default.
+
+    Records that were written before a field existed agree with those that hold its default.
+    """
+    out = pd.Series("", table.index, dtype=object)
+    for op, part in table.groupby("op"):
+        default = vars(OPS[op].Workload()) if op in OPS else {}
+        names = [c for c in part.columns if c.startswith("workload.")]
+        names = [c for c in names if not part[c].isna().all()]
+        if not names:
+            continue
+        for _, rows in part.groupby(names, dropna=False, sort=False):
+            first = rows.iloc[0]
+            said = [
+                f"{name}={number(first[c])}"
+                for c, name in ((c, c.removeprefix("workload.")) for c in names)
+                if not _missing(first[c]) and first[c] != default.get(name)
+            ]
+            out[rows.index] = " ".join(said)
+    return out
+
+
+def _missing(value) -> bool:
+    return value is None or value != value
+
+
+def number(value) -> str:
+    """A workload field as it was given: pandas makes a float of a column with gaps."""
+    if _missing(value):
+        return "none"
+    if isinstance(value, float | np.floating):
+        return str(int(value)) if float(value).is_integer() else f"{value:g}"
+    return str(value)
+
+
+def newest(table: pd.DataFrame, keys: list[str] | None = None) -> pd.DataFrame:
+    """The records of the newest source of each case and arm: other code is another kernel.
+
+    Studies of one source add their blocks to each other. `keys` are what is one thing, by default
+    the case and the arm.
+    """
+    keys = keys or [*CASE, "arm"]
+    source = "environment.source"
+    last = table.sort_values("at", kind="stable").groupby(keys, dropna=False)[source].last()
+    mine = last.reindex(pd.MultiIndex.from_frame(table[keys])).to_numpy()
+    return table[table[source].to_numpy() == mine]
+
+
+def pooled(table: pd.DataFrame) -> pd.DataFrame:
+    """One row for each case and arm: the blocks of its newest source as one.
+
+    median_us is the median over blocks of their medians, low_us and high_us the medians of their
+    percentiles, flags the union of theirs, blocks how many there are. The other columns are the
+    first block's.
+    """
+    keys = [*CASE, "arm"]
+    table = newest(table)
+    groups = table.groupby(keys, sort=False, dropna=False)
+    out = groups.head(1).copy()
+    index = pd.MultiIndex.from_frame(out[keys])
+    for name in ("median_us", "low_us", "high_us", "gb_per_s"):
+        out[name] = groups[name].median().reindex(index).to_numpy()
+    out["blocks"] = groups["median_us"].count().reindex(index).to_numpy()
+    merged = groups["flags"].agg(lambda lists: list(dict.fromkeys(f for x in lists for f in x)))
+    out["flags"] = merged.reindex(index).to_list()
+    return out
