@@ -43,7 +43,10 @@ def test_a_notebook_shows_committed_records_anywhere(path, tmp_path, monkeypatch
     assert list(Path("runs/figures").glob("*.svg"))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+MEASURING = [path for path in NOTEBOOKS if path.stem in SMALL]
+
+
+@pytest.mark.parametrize("path", MEASURING, ids=lambda p: p.stem)
 def test_a_notebook_measures_here(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -51,6 +54,31 @@ def test_a_notebook_measures_here(path, tmp_path, monkeypatch):
     execute(path, Path("out.ipynb"), given | SMALL[path.stem])
     rows = [json.loads(line) for line in Path("r.jsonl").read_text().splitlines()]
     assert rows and {r["verdict"]["status"] for r in rows} <= {"passed", "unsupported"}
+
+
+CLAIM = """
+question: Does copying touched pages alone pay on this processor?
+op: page_split
+a: eager_full
+b: eager_masked
+clock: wall_clock
+workload: {pages: 4}
+blocks: 2
+repeats: 5
+"""
+
+
+def test_the_crossover_notebook_measures_a_claim_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    Path("mine.yaml").write_text(CLAIM)
+    given = {"measure": True, "device": "cpu", "claim_file": "mine.yaml", "to": "r.jsonl"}
+    execute(ROOT / "notebooks/04_crossover.ipynb", Path("out.ipynb"), given)
+    rows = [json.loads(line) for line in Path("r.jsonl").read_text().splitlines()]
+    assert sorted((r["block"], r["variant"]) for r in rows) == [
+        (0, "eager_full"), (0, "eager_masked"), (1, "eager_full"), (1, "eager_masked")
+    ]  # fmt: skip
+    assert "Does copying touched pages alone pay" in Path("out.ipynb").read_text()
 
 
 def write_notebook(folder: Path, source: str, body: str = "") -> Path:

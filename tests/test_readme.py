@@ -1,5 +1,6 @@
 """The README is true: its commands run, its numbers are medians of committed records."""
 
+import math
 import re
 import shlex
 import subprocess
@@ -8,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from workbench import record
+from workbench import claims, comparison, evidence, record
+from workbench.ops import OPS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 SHELL = "\n".join(re.findall(r"```bash\n(.*?)```", README, re.S))
 COMMANDS = [line.split("#")[0].strip() for line in SHELL.splitlines() if line.strip()]
+RECORDS = sorted((ROOT / "traces/records").glob("*/*.jsonl"))
 RUN = [c for c in COMMANDS if not c.startswith(("make ", "nsys "))]
 
 
@@ -21,7 +24,7 @@ RUN = [c for c in COMMANDS if not c.startswith(("make ", "nsys "))]
 def checkout(tmp_path_factory):
     """A folder in which the README's commands find what a clone holds."""
     folder = tmp_path_factory.mktemp("clone")
-    for name in ("notebooks", "sweeps", "traces", "figures"):
+    for name in ("notebooks", "sweeps", "traces", "figures", "claims"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "my_kernel.py").write_text(re.search(r"```python\n(.*?)```", README, re.S)[1])
     return folder
@@ -65,7 +68,7 @@ NUMBERS = [  # (as it is written, op, arm, workload): medians of graph_hot, in m
 
 @pytest.mark.parametrize(("text", "op", "arm", "workload"), NUMBERS, ids=lambda x: str(x))
 def test_a_number_of_the_readme_is_the_median_of_a_record(text, op, arm, workload):
-    table = record.load(ROOT / "traces/records")
+    table = record.load(*RECORDS)
     table = table[(table["op"] == op) & (table["arm"] == arm) & (table["clock"] == "graph_hot")]
     for name, value in workload.items():
         table = table[table[f"workload.{name}"] == value]
@@ -78,7 +81,7 @@ def test_every_time_in_the_readme_is_checked():
 
 
 def test_the_readmes_other_figures_stand_in_the_records():
-    table = record.load(ROOT / "traces/records")
+    table = record.load(*RECORDS)
     table = table[(table["op"] == "page_split") & (table["clock"] == "graph_hot")]
     table = table[(table["workload.pages"] == 16384) & (table["workload.batch"] == 8)]
     assert "touches 12 of 16,384" in README
@@ -86,3 +89,47 @@ def test_the_readmes_other_figures_stand_in_the_records():
     assert "at 4.0 TB/s" in README
     (rate,) = table[table["arm"] == "full"]["gb_per_s"]
     assert f"{rate / 1000:.1f}" == "4.0"
+
+
+def test_the_readmes_crossings_are_those_of_the_claims():
+    (union,) = result("union_along_tokens")["crossings"]
+    assert union["between"] == [528, 529] and union["faster_beyond"] == "union group=4"
+    assert "faster from\n529 query tokens on and not yet at 528" in README
+    (masked,) = result("masked_along_share")["crossings"]
+    assert masked["between"] == [0.95, 1.0] and masked["faster_beyond"] == "full"
+    assert "while 95 % of them are touched and slower when all are" in README
+
+
+def test_far_points_would_have_put_the_crossing_where_the_readme_says():
+    claim = claims.read_claim(ROOT / "claims/union_along_tokens.yaml")
+    op = OPS[claim.op]
+    rows = record.rows(ROOT / "traces/records/nvidia_h200/claims/union_along_tokens.jsonl")
+    far = [r for r in rows if r["workload"]["tokens"] not in (500, 528, 529, 560, 600)]
+    (crossing,) = claims.line_of(claim, op, far).found.crossings
+    assert crossing.between == (512, 768) and "put the crossing at 633" in README
+    assert f"{crossing.at:.0f}" == "633"
+
+
+def result(name: str) -> dict:
+    return claims.read_result(ROOT / f"claims/{name}.nvidia_h200.json")
+
+
+def test_the_readmes_ceilings_and_shares_are_those_of_the_records():
+    c = evidence.shipped_ceilings("NVIDIA H200")
+    gather = c.gather_l2_gb_per_s, c.gather_memory_gb_per_s
+    for rate in (c.copy_gb_per_s, gather[0][1152], gather[1][1152], c.shared_gb_per_s):
+        assert f"{rate:,.0f} GB/s" in README
+    assert f"{c.bf16_tflop_per_s:,.0f} TFLOP/s" in README
+    rows = evidence.load(ROOT / "traces/records/nvidia_h200/claims/union_along_tokens.jsonl")
+    rows = evidence.pooled(rows[rows["workload.tokens"] == 8192]).set_index("variant")
+    for variant in ("per_token", "union"):
+        assert f"{rows.loc[variant, 'roofline_share']:.0%}".replace("%", " %") in README
+    assert set(rows["roofline_limit"]) == {"l2_gather"}
+
+
+def test_the_readmes_noise_is_that_of_its_a_a_pairs():
+    rows = evidence.load(ROOT / "traces/records/nvidia_h200/noise/aa_50us.jsonl")
+    rows = rows[rows["op"] == "sparse_prefill"]
+    found = {case[1]: math.expm1(noise) for case, noise in comparison.noises(rows).items()}
+    assert found["graph_cold"] < 0.004 and found["graph_hot"] < 0.0051
+    assert "within 0.4 % cold and about 0.5 % hot" in README

@@ -63,8 +63,14 @@ class Bench:
     limit_s: float
     report: Report
 
-    def measure(self, arms: list[Arm], w: Workload, gated: dict, block: int) -> Iterator[dict]:
-        """The fields of a record for each clock and arm; `gated` keeps what block 0 found."""
+    def measure(
+        self, arms: list[Arm], w: Workload, gated: dict, told: set, block: int
+    ) -> Iterator[dict]:
+        """The fields of a record for each clock and arm.
+
+        `gated` keeps what the gate found, `told` who failed: a failure is told once in a study,
+        by the first block in which it happens.
+        """
         if w not in gated:
             self.report("inputs")
             described = self.described(w)
@@ -79,9 +85,10 @@ class Bench:
             self.report(clock.name)
             found, taken = self.timed(w, checked, clock, profile=block == 0)
             for i, c in enumerate(found):
-                new = checked[i].verdict.passed and c.verdict.status != "unsupported"
-                if block == 0 or new:  # what failed before is told once
+                if c.verdict.passed or (w, clock.name, i) not in told:
                     yield _fields(self.op, w, c, i, taken, described, clock)
+                if not c.verdict.passed:
+                    told.add((w, clock.name, i))
 
     def described(self, w: Workload) -> dict:
         """What the inputs say of themselves; empty where they cannot even be made."""
@@ -131,6 +138,8 @@ class Bench:
                 "variant": c.arm.variant.name, "config": c.config}  # fmt: skip
         try:
             verdict = Verdict(**self.worker.call(task, self.limit_s)["verdict"])
+            if not verdict.passed:
+                self.worker.stop()  # as after the gate
         except Died as death:
             status = "timeout" if death.timeout else "error"
             verdict = Verdict(status, why=f"on a further set of inputs: {death}")

@@ -87,7 +87,7 @@ def table(found: dict[str, tuple], derived: dict):
     }
     added = pd.DataFrame(derived)
     added["gb_per_s"] = parts["cost"].get("cost.bytes", np.nan) / added["median_us"] / 1e3
-    arms = _arms(parts["op"]["op"], parts["variant"]["variant"], *found["config_asked"])
+    arms = arm_labels(parts["op"]["op"], parts["variant"]["variant"], *found["config_asked"])
     return pd.concat([*parts.values(), added.assign(arm=arms)], axis=1)
 
 
@@ -120,7 +120,7 @@ def _flat(name: str, value: dict) -> dict:
     return found
 
 
-def _arms(ops, variants, asked: list[dict], codes) -> list[str]:
+def arm_labels(ops, variants, asked: list[dict], codes) -> list[str]:
     """Name a record by its variant and the config fields in which that variant's records differ."""
     keys = list(zip(ops, variants, codes.tolist(), strict=True))
     values: dict[tuple, set] = {}

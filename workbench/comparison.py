@@ -11,10 +11,12 @@ from math import nan
 import numpy as np
 import pandas as pd
 
-from .evidence import CASE, newest
+from .columns import arm_labels
+from .evidence import CASE, newest, number
 from .fields import choose
 from .models.crossover import Crossover, crossover
 from .models.ratio import Ratio, noise, ratio, verdict
+from .ops import OPS
 
 BAND = 0.005  # relative difference that nobody cares about
 
@@ -57,7 +59,7 @@ def compare_arms(table: pd.DataFrame, a: str, b: str, band: float = BAND) -> lis
     turns = [*CASE, "study", "block"]  # in which both arms took turns
     both = ours.groupby(turns, dropna=False)["arm"].transform("nunique") == len({a, b})
     ours = newest(ours[both], CASE)
-    known = noises(timed)
+    known = noises(timed[timed["study"].isin(ours["study"])])
     out = [
         _compared(case, rows, a, b, known, band)
         for case, rows in ours.groupby(CASE, sort=False, dropna=False)
@@ -104,13 +106,13 @@ def compare_files(base: pd.DataFrame, new: pd.DataFrame, band: float = BAND) -> 
     Blocks are paired where both name one study (two versions that took turns), else each side has
     its own spread. Raises ValueError where nothing is in both.
     """
-    sides = [newest(t[t["median_us"].notna()]) for t in (base, new)]
+    sides = [newest(t) for t in _named_alike(*(t[t["median_us"].notna()] for t in (base, new)))]
     keys = [*CASE, "arm"]
     found = [dict(iter(t.groupby(keys, sort=False, dropna=False))) for t in sides]
     out = []
     for key in (k for k in found[0] if k in found[1]):
-        a, b = found[0][key].sort_values("block"), found[1][key].sort_values("block")
-        paired = a["study"].iloc[0] == b["study"].iloc[0] and list(a["block"]) == list(b["block"])
+        a, b = (f[key].sort_values(["study", "block"]) for f in found)
+        paired = _turns(a) == _turns(b) and all(a["study"])
         r = ratio(a["median_us"], b["median_us"], paired=paired)
         floors = [noise(t["median_us"], t["twin_median_us"]) for t in (a, b)
                   if t["twin_median_us"].notna().all()]  # fmt: skip
@@ -124,6 +126,28 @@ def compare_files(base: pd.DataFrame, new: pd.DataFrame, band: float = BAND) -> 
     if not out:
         raise ValueError("no case is in both: device, clock, workload and arm must be the same")
     return out
+
+
+def _named_alike(*tables: pd.DataFrame) -> list[pd.DataFrame]:
+    """The tables with their arms named as in one: a label holds what differs within its table."""
+    asked = [row for t in tables for row in _asked(t)]
+    rows = pd.concat([t[["op", "variant"]] for t in tables])
+    labels = iter(arm_labels(rows["op"], rows["variant"], asked, np.arange(len(rows))))
+    return [t.assign(arm=[next(labels) for _ in range(len(t))]) for t in tables]
+
+
+def _asked(table: pd.DataFrame) -> list[dict]:
+    """The config that each record asked for, as text."""
+    names = [c for c in table.columns if c.startswith("config_asked.")]
+    return [
+        {n.removeprefix("config_asked."): number(v) for n, v in zip(names, row, strict=True)
+         if v is not None and v == v}
+        for row in table[names].itertuples(index=False, name=None)
+    ]  # fmt: skip
+
+
+def _turns(rows: pd.DataFrame) -> list[tuple]:
+    return list(zip(rows["study"], rows["block"], strict=True))
 
 
 @dataclass(frozen=True)
@@ -147,28 +171,55 @@ def lines(
 ) -> Iterator[Line]:
     """One `Line` for each device, clock and choice of the other workload fields.
 
-    `axis` is a workload field or a statistic of the inputs. Raises ValueError on one that is
-    neither, on arms that are not there, and where no line has two points.
+    `axis` is a workload field, or a statistic of the inputs that one field moves. Raises ValueError
+    on one that is neither, on arms that are not there, and where no line has two points.
     """
     column = column_of(table, axis)
     cases = compare_arms(table, a, b, band)
-    x_of = table.drop_duplicates(CASE).set_index(CASE)[column]
-    shared = set.intersection(*(set(c.place.split()) for c in cases))
+    known = table.groupby(CASE, dropna=False)[column].first()  # that is there
+    xs = [_x(known, column, c) for c in cases]
+    statistic = column.startswith("statistics.")
+    field = _moving(axis, cases, xs) if statistic else column.removeprefix("workload.")
     out: dict[tuple, list] = {}
-    for c in cases:
-        words = c.place.split()
-        if column.startswith("workload."):
-            rest = [w for w in words if not w.startswith(f"{axis}=")]
-        else:  # the field that moves a statistic has another name
-            rest = [w for w in words if w in shared]
-        x = float(x_of[c.device, c.clock, c.cache, c.op, c.place])
-        out.setdefault((c.device, c.clock, " ".join(rest)), []).append((x, c))
+    for x, c in zip(xs, cases, strict=True):
+        out.setdefault((c.device, c.clock, _without(c.place, field)), []).append((x, c))
     long = {key: found for key, found in out.items() if len(found) > 1}
     if not long:
         raise ValueError(f"no line along {axis} has two points: other fields differ between the "
                          f"{len(cases)} cases, or there is one")  # fmt: skip
     for (device, clock, rest), found in long.items():
         yield _line(device, clock, rest, axis, sorted(found, key=lambda p: p[0]))
+
+
+def _x(known: pd.Series, column: str, c: Compared) -> float:
+    """Where a case stands on an axis; a field that its records lack has the op's default."""
+    x = known[c.device, c.clock, c.cache, c.op, c.place]
+    if x is None or x != x:
+        default = OPS[c.op].Workload() if c.op in OPS else None
+        x = getattr(default, column.removeprefix("workload."), None)
+    if x is None or isinstance(x, str):
+        raise ValueError(f"{column}={x!r} of {c.place or 'the default'} is no place on an axis")
+    return float(x)
+
+
+def _moving(axis: str, cases: list[Compared], xs: list[float]) -> str:
+    """The one workload field with which a statistic changes, all else equal; "" where none does."""
+    fields = {word.partition("=")[0] for c in cases for word in c.place.split()}
+    found = []
+    for field in sorted(fields):
+        values: dict[tuple, set] = {}
+        for x, c in zip(xs, cases, strict=True):
+            values.setdefault((c.device, c.clock, _without(c.place, field)), set()).add(x)
+        if any(len(several) > 1 for several in values.values()):
+            found.append(field)
+    if len(found) > 1:
+        raise ValueError(f"{axis} changes with {' and with '.join(found)}: a line needs records "
+                         "in which one of them does")  # fmt: skip
+    return found[0] if found else ""
+
+
+def _without(place: str, field: str) -> str:
+    return " ".join(word for word in place.split() if word.partition("=")[0] != field)
 
 
 def _line(device: str, clock: str, rest: str, axis: str, found: list) -> Line:

@@ -21,19 +21,31 @@ def answer_digest(v: Variant, x: Inputs, config: Config) -> str:
 
 
 def digest(output: Output) -> str:
-    """64 bits of hash of the tensors of `output`, their shapes included, as hexadecimal digits."""
+    """64 bits of hash of the tensors of `output`, shapes and types included, as hexadecimal."""
     value = 0
     for tensor in output:
+        for letter in str(tensor.dtype).encode():
+            value = _mixed(value, letter)
         for n in tensor.shape:
             value = _mixed(value, n)
         raw = tensor.contiguous().flatten().view(torch.uint8)
         raw = torch.nn.functional.pad(raw, (0, -len(raw) % 8)).view(torch.int64)
         for first in range(0, len(raw), STEP):
             words = raw[first : first + STEP]
-            # every word times an odd number of its own place: no two places can be exchanged
-            place = torch.arange(len(words), device=raw.device) * 2 + 1
-            value = _mixed(value, int((words * place * -7046029254386353131).sum()))
+            place = torch.arange(len(words), device=raw.device)
+            value = _mixed(value, int(_scrambled(words, place).sum()))
     return f"{value:016x}"
+
+
+def _scrambled(words: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    """Each word with its place mixed in, one to one at every place.
+
+    So another word changes the sum. A product alone would not tell words that differ in high bits
+    from the same words exchanged: multiples of 2**64 are zero.
+    """
+    mixed = (words ^ place * -7046029254386353131) * -4658895280553007687
+    mixed ^= mixed >> 29 & (1 << 35) - 1  # without the copies of the sign, or it would be lost
+    return mixed * -7723592293110705685
 
 
 def _mixed(value: int, word: int) -> int:

@@ -21,6 +21,7 @@ SPREAD = 0.10  # standard deviation over the median, at which pyperf calls sampl
 NORMAL = 3.29  # standard deviations from the 5th to the 95th percentile
 SETUP = ["environment.device", "clock", "cache"]
 CASE = [*SETUP, "op", "place"]  # arms of one case may be compared
+BUILD = [f"environment.{name}" for name in ("source", "torch", "triton", "driver")]
 CEILINGS = "ceilings.jsonl"  # beside the other records of a device
 
 
@@ -148,20 +149,21 @@ def number(value) -> str:
 
 
 def newest(table: pd.DataFrame, keys: list[str] | None = None) -> pd.DataFrame:
-    """The records of the newest source of each case and arm: other code is another kernel.
+    """The records of the newest build of each case and arm: other code is another kernel.
 
-    Studies of one source add their blocks to each other. `keys` are what is one thing, by default
-    the case and the arm.
+    A build is the source of this package with what compiled and ran it. Studies of one build add
+    their blocks to each other. `keys` are what is one thing, by default the case and the arm.
     """
     keys = keys or [*CASE, "arm"]
-    source = "environment.source"
-    last = table.sort_values("at", kind="stable").groupby(keys, dropna=False)[source].last()
+    build = table.groupby([c for c in BUILD if c in table], dropna=False).ngroup()
+    dated = table[keys].assign(at=table["at"], build=build).sort_values("at", kind="stable")
+    last = dated.groupby(keys, dropna=False)["build"].last()
     mine = last.reindex(pd.MultiIndex.from_frame(table[keys])).to_numpy()
-    return table[table[source].to_numpy() == mine]
+    return table[build.to_numpy() == mine]
 
 
 def pooled(table: pd.DataFrame) -> pd.DataFrame:
-    """One row for each case and arm: the blocks of its newest source as one.
+    """One row for each case and arm: the blocks of its newest build as one.
 
     median_us is the median over blocks of their medians, low_us and high_us the medians of their
     percentiles, flags the union of theirs, blocks how many there are. The other columns are the

@@ -21,18 +21,20 @@ WORKING_TREE = "."  # stands for the files as they are
 
 def measured(
     sides: tuple[str, str], what: dict, blocks: int, to: Path, report: Callable[[str], None]
-) -> tuple[Path, Path]:
-    """Measure both versions, forward and backward by block; the record file of each, in `to`.
+) -> tuple[list[Path], str]:
+    """Measure both versions, forward and backward by block; their record files in `to`, the study.
 
     `what` holds op, variant, workload, config, clock and device as `workbench measure` takes them.
     Blocks are numbered alike on both sides and belong to one study, so they are paired. Raises
     ValueError on a revision that git does not know, RuntimeError where a version fails.
     """
     if not what["op"]:
-        raise ValueError("two revisions are measured here: name what, with --op")
+        raise ValueError(f"{sides[0]!r} and {sides[1]!r} are not both files: where they are git "
+                         "revisions, name what to measure, with --op")  # fmt: skip
     study = uuid.uuid4().hex[:12]
-    to.mkdir(parents=True, exist_ok=True)
-    files = tuple(to / f"{name}.jsonl" for name in ("base", "new"))
+    files = [to / f"{name}.jsonl" for name in ("base", "new")]
+    for file in files:
+        record.append(file)  # a file that cannot be written is found before anything runs
     with ExitStack() as stack:
         trees = [stack.enter_context(checked_out(side)) for side in sides]
         for block in range(blocks):
@@ -44,7 +46,7 @@ def measured(
                     rows = record.read(part)
                 marks = {"study": study, "block": block}
                 record.append_rows(files[i], [row | marks for row in rows])
-    return files
+    return files, study
 
 
 @contextmanager
@@ -54,12 +56,12 @@ def checked_out(revision: str):
         yield record.CHECKOUT
         return
     with tempfile.TemporaryDirectory(prefix="workbench_tree_") as folder:
-        add = ["git", "worktree", "add", "--detach", "--force", folder, revision]
-        done = subprocess.run(add, cwd=record.CHECKOUT, capture_output=True, text=True)
-        if done.returncode:
-            said = (done.stderr.strip().splitlines() or ["git failed"])[-1]
-            raise ValueError(f"{revision!r} is no file and no git revision: {said}")
+        add = ["git", "worktree", "add", "--detach", "--force", "--", folder, revision]
         try:
+            done = subprocess.run(add, cwd=record.CHECKOUT, capture_output=True, text=True)
+            if done.returncode:
+                said = (done.stderr.strip().splitlines() or ["git failed"])[-1]
+                raise ValueError(f"{revision!r} is no git revision: {said}")
             yield Path(folder)
         finally:
             remove = ["git", "worktree", "remove", "--force", folder]

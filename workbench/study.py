@@ -58,9 +58,9 @@ def run(
 
     Only arms that passed the gate on a workload are timed on it, by each clock. A block is a fresh
     process that takes turns between all arms, the first one twice (A/A) and an empty kernel; what
-    passed the gate in the first block is known in the others by the digest of its answer. Failures
-    are recorded once, in block 0. Raises ValueError on a clock or device that cannot be had, before
-    anything runs, and OSError where `to` cannot be written.
+    passed the gate in the first block is known in the others by the digest of its answer. A failure
+    is recorded once, by the first block that meets it. Raises ValueError on a clock or device that
+    cannot be had, before anything runs, and OSError where `to` cannot be written.
     """
     arms, workloads = list(arms), list(workloads)
     op = _one_op(arms)
@@ -71,13 +71,13 @@ def run(
     if to is not None:
         record.append(to)  # a file that cannot be written is found before anything runs
     plan = {"repeats": repeats, "budget_s": budget_s, "precision": precision}
-    study, gated = uuid.uuid4().hex[:12], {}
+    study, gated, told = uuid.uuid4().hex[:12], {}, set()
     for block in range(blocks):
         with Worker(device, modules) as worker:
             bench = Bench(worker, op, clocks, plan, limit_s, report)
             environment = Environment(**worker.start())
             for w in workloads:
-                for m in bench.measure(arms, w, gated, block):
+                for m in bench.measure(arms, w, gated, told, block):
                     m = Measurement(**m, study=study, block=block, environment=environment)
                     if to is not None:
                         record.append(to, m)

@@ -6,7 +6,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from .. import study
-from ..arms import workloads_of
+from ..arms import Arm, arm_named, workloads_of
 from ..comparison import BAND
 from ..op import Op, Workload
 
@@ -16,7 +16,7 @@ Value = int | float | bool | str | None
 class Claim(BaseModel):
     """What a claim file holds. Unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     question: str = Field(min_length=1)
     op: str
@@ -36,13 +36,30 @@ class Claim(BaseModel):
     @model_validator(mode="after")
     def _axis_has_values(self):
         if (self.axis is None) != (not self.values) or len(set(self.values)) == 1:
-            raise ValueError("an axis takes two values or more, and values take an axis")
+            raise ValueError(f"axis {self.axis} with values {self.values}: an axis takes two "
+                             "values or more, and values take an axis")  # fmt: skip
+        if self.axis in self.workload:
+            raise ValueError(f"{self.axis} is the axis, and a field that stays")
         return self
 
+    def arms(self, op: Op) -> list[Arm]:
+        """The two arms. Raises ValueError where an arm is unknown or both are the same."""
+        a, b = arm_named(op, self.a), arm_named(op, self.b)
+        if (a.variant, a.asked) == (b.variant, b.asked):
+            raise ValueError(f"{self.a!r} and {self.b!r} are the same arm")
+        return [a, b]
+
     def workloads(self, op: Op, values: list | None = None) -> list[Workload]:
-        """The workloads of the claim, or those at other `values` of its axis."""
-        along = {self.axis: values or self.values} if self.axis else {}
-        return workloads_of(op, None, self.workload | along)
+        """The workloads of the claim, or those at other `values` of its axis.
+
+        Raises ValueError on a field or a value that the op refuses, and on several lines.
+        """
+        values = values or self.values
+        found = workloads_of(op, None, self.workload | ({self.axis: values} if self.axis else {}))
+        if self.axis and len(found) > len(set(values)):
+            raise ValueError(f"{len(found)} workloads for {len(set(values))} values of {self.axis}:"
+                             " a claim along an axis is of one line")  # fmt: skip
+        return found
 
 
 def read_claim(path: Path) -> Claim:
@@ -56,8 +73,15 @@ def read_claim(path: Path) -> Claim:
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds {type(content).__name__}, not a mapping")
     try:
-        return Claim(**content)
+        return Claim.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{path}: {where}: {first['msg']}, got {first['input']!r:.80}") from None
+        raise ValueError(f"{path}: {first_fault(error)}") from None
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first fault in words: where it is, what it is, and the value that is there."""
+    first = error.errors()[0]
+    where = "".join(f"{part}: " for part in first["loc"])
+    if first["type"] in ("missing", "value_error"):  # the value is the whole mapping
+        return where + first["msg"].removeprefix("Value error, ")
+    return f"{where}{first['msg']}, got {first['input']!r:.80}"

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .. import record, study
-from ..arms import arm_named
 from ..models.crossover import next_point
 from ..op import Op
 from .claim import Claim
@@ -22,7 +21,7 @@ def measure(
     Along an axis, points are added where a crossing is still wide, until it is as narrow as the
     claim asks, straight gaps are left, or its most points are measured.
     """  # fmt: skip
-    arms = [arm_named(op, claim.a), arm_named(op, claim.b)]
+    arms = claim.arms(op)
     rows, values = [], list(claim.values)
     ahead = claim.workloads(op)
     while ahead:

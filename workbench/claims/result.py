@@ -1,14 +1,14 @@
-"""The result of a claim: derived from records, derived again by whoever doubts it."""
+"""The result of a claim: what follows from its records, and nothing else."""
 
 import hashlib
 import json
+import math
 import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from .. import record
-from ..arms import arm_named
 from ..comparison import Compared, Line, compare_arms, lines
 from ..evidence import derived
 from ..flags import summed
@@ -26,13 +26,14 @@ def derive(claim: Claim, op: Op, rows: list[dict]) -> dict:
     A flagged record makes the verdict INVALID: what it would have been stands beside it. Raises
     ValueError where the rows do not answer the claim, or come from several devices.
     """
-    timed = [r for r in rows if r["samples_us"] and r["op"] == claim.op
-             and r["clock"] == claim.clock]  # fmt: skip
-    if not timed:
-        raise ValueError(f"no record here has times of {claim.op} by {claim.clock}")
+    timed = _asked_of(claim, op, rows)
     setups = {tuple(r["environment"].get(k) for k in SETUP) for r in timed}
     if len(setups) != 1:
-        raise ValueError(f"these records come from {len(setups)} setups: a claim holds on one")
+        apart = {k: v for k, v in zip(SETUP, map(set, zip(*setups, strict=True)), strict=True)
+                 if len(v) > 1}  # fmt: skip
+        said = "; ".join(f"{k} {' and '.join(sorted(map(str, v)))}" for k, v in apart.items())
+        raise ValueError(f"these records come from {len(setups)} setups, a claim holds on one: "
+                         f"{said}")  # fmt: skip
     if claim.axis:
         line = line_of(claim, op, timed)
         found = _of_line(claim, line)
@@ -47,21 +48,40 @@ def derive(claim: Claim, op: Op, rows: list[dict]) -> dict:
     if flags:
         found = {"verdict": "INVALID", "would_be": found["verdict"]} | {
             k: v for k, v in found.items() if k != "verdict"}  # fmt: skip
-    return {
+    return record.plain({
         "question": claim.question, **found, "a": claim.a, "b": claim.b, "clock": claim.clock,
         "cases": [_case(c) for c in cases],
         "noise": max((c.noise for c in cases if c.noise == c.noise), default=None),
         "flags": summed(flags), "blocks": min(c.ratio.blocks for c in cases),
         "environment": dict(zip(SETUP, setups.pop(), strict=True)),
         "records": sorted(hash_of(r) for r in timed), "schema": SCHEMA,
-    }  # fmt: skip
+    })  # fmt: skip
+
+
+def _asked_of(claim: Claim, op: Op, rows: list[dict]) -> list[dict]:
+    """The rows with times of the claim's workloads by its clock; any value of its axis is one."""
+    default = vars(op.Workload())  # records may be older than a field
+    workloads = [{k: v for k, v in vars(w).items() if k != claim.axis}
+                 for w in claim.workloads(op)]  # fmt: skip
+    found = [
+        r for r in rows
+        if r["samples_us"] and r["op"] == claim.op and r["clock"] == claim.clock
+        and any(all(r["workload"].get(k, default[k]) == v for k, v in w.items()) for w in workloads)
+    ]  # fmt: skip
+    if not found:
+        raise ValueError(f"no record here has times of {claim.op} by {claim.clock} on the "
+                         "workloads of the claim")  # fmt: skip
+    return found
 
 
 def line_of(claim: Claim, op: Op, rows: list[dict]) -> Line:
     """The claim's arms along its axis, from the rows of its studies."""
     table = derived(record.table(rows))
-    (line,) = lines(table, *_labels(claim, op, table), claim.axis, claim.band)
-    return line
+    found = list(lines(table, *_labels(claim, op, table), claim.axis, claim.band))
+    if len(found) != 1:
+        raise ValueError(f"a claim along {claim.axis} is of one line, these records hold "
+                         f"{len(found)}")  # fmt: skip
+    return found[0]
 
 
 def cases_of(claim: Claim, op: Op, rows: list[dict]) -> list[Compared]:
@@ -73,13 +93,13 @@ def cases_of(claim: Claim, op: Op, rows: list[dict]) -> list[Compared]:
 def _labels(claim: Claim, op: Op, table) -> tuple[str, str]:
     """What the table calls the claim's arms: its labels hold only what differs within it."""
     out = []
-    for text in (claim.a, claim.b):
-        arm = arm_named(op, text)
+    for arm in claim.arms(op):
         mine = table["variant"].eq(arm.variant.name)
-        for name, value in arm.changes:
-            mine &= table[f"config_asked.{name}"].eq(value)
+        for name, value in arm.asked.items():
+            if f"config_asked.{name}" in table:  # records may be older than a field
+                mine &= table[f"config_asked.{name}"].isin([value, math.nan])
         if not mine.any():
-            raise ValueError(f"no record here is of {text!r}")
+            raise ValueError(f"no record here is of {arm.label!r}")
         out.append(table["arm"][mine].iloc[0])
     return out[0], out[1]
 
@@ -116,6 +136,7 @@ def result_path(claim_file: Path, device: str) -> Path:
 
 def write_result(path: Path, result: dict) -> None:
     """Write a result, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     text = json.dumps({**result, "at": datetime.now(UTC).isoformat(timespec="seconds")}, indent=1)
     try:
@@ -123,63 +144,3 @@ def write_result(path: Path, result: dict) -> None:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def read_result(path: Path) -> dict:
-    """Read a result. Raises ValueError on what is none, FileNotFoundError where nothing is."""
-    if not path.is_file():
-        raise FileNotFoundError(f"no result at {path}: `workbench claim run` writes it")
-    try:
-        found = json.loads(path.read_text())
-    except ValueError:
-        raise ValueError(f"{path} is no JSON") from None
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA or "records" not in found:
-        raise ValueError(f"{path} is no result of a claim of schema {SCHEMA}")
-    return found
-
-
-def named(result: dict, rows: list[dict]) -> list[dict]:
-    """The rows that a result names, each once."""
-    wanted = set(result["records"])
-    found = {key: row for row in rows if (key := hash_of(row)) in wanted}
-    return list(found.values())
-
-
-def check(claim: Claim, op: Op, result: dict, rows: list[dict]) -> list[str]:
-    """What of `result` does not follow from `rows`: an empty list where it holds.
-
-    Records that the result does not name are left aside; one that it names and that is not there,
-    or was changed, is a fault.
-    """
-    kept, asked = named(result, rows), len(result["records"])
-    if len(kept) != asked:
-        return [f"{asked - len(kept)} of {asked} records are not there or were changed"]
-    again = json.loads(json.dumps(derive(claim, op, kept)))
-    return [
-        f"{name} is {result.get(name)!r:.120}, the records give {value!r:.120}"
-        for name, value in again.items()
-        if result.get(name) != value
-    ]
-
-
-def difference(one: dict, other: dict) -> list[str]:
-    """How two results of a claim differ. Raises ValueError where they cannot be compared."""
-    for name in ("question", "a", "b", "clock"):
-        if one.get(name) != other.get(name):
-            raise ValueError(f"not the same claim: {name} is {one.get(name)!r} and "
-                             f"{other.get(name)!r}")  # fmt: skip
-    setups = one["environment"], other["environment"]
-    apart = [f"{k}: {setups[0].get(k)} and {setups[1].get(k)}"
-             for k in SETUP if setups[0].get(k) != setups[1].get(k)]  # fmt: skip
-    if apart:
-        raise ValueError(f"not comparable, the machines differ: {'; '.join(apart)}")
-    out = []
-    if one["verdict"] != other["verdict"]:
-        out.append(f"verdict: {one['verdict']} and {other['verdict']}")
-    places = {c["place"]: c for c in other["cases"]}
-    for c in one["cases"]:
-        d = places.get(c["place"])
-        if d and (c["high"] < d["low"] or d["high"] < c["low"]):
-            out.append(f"{c['place']}: {c['ratio']:.3f} ({c['low']:.3f} to {c['high']:.3f}) and "
-                       f"{d['ratio']:.3f} ({d['low']:.3f} to {d['high']:.3f})")  # fmt: skip
-    return out

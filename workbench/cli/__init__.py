@@ -5,7 +5,18 @@ import warnings
 
 import typer
 
-from . import claims, comparisons, compile, demo, kernels, machine, models, notebooks, records
+from . import (
+    claims,
+    comparisons,
+    compile,
+    demo,
+    gates,
+    kernels,
+    machine,
+    models,
+    notebooks,
+    records,
+)
 
 app = typer.Typer(
     name="workbench",
@@ -17,7 +28,7 @@ app = typer.Typer(
     help="Which sparse-MLA kernel is fastest, on which GPU, at which shape and overlap, and why.",
 )
 for _module in (
-    machine, kernels, compile, records, comparisons, claims, models, notebooks, demo
+    machine, kernels, compile, records, comparisons, gates, claims, models, notebooks, demo
 ):  # fmt: skip
     _module.register(app)
 

@@ -42,7 +42,7 @@ def run(
     module = o.files(module)
     claim = claims.read_claim(file)
     op = op_named(claim.op, module)
-    claim.workloads(op)  # a field or value that is off is told before anything runs
+    claim.workloads(op), claim.arms(op)  # what is off is told before anything runs
     if derive_from:
         rows = record.rows(*derive_from)
     else:

@@ -1,4 +1,4 @@
-"""compare, crossover, regress, quality: what records say of one arm against another."""
+"""compare, crossover: what records say of one arm against another."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -9,16 +9,23 @@ import typer
 from . import options as o
 
 Band = Annotated[float, typer.Option(min=0.0, help="Relative difference that nobody cares about.")]
+
+
+def _svg(path: Path | None) -> Path | None:
+    if path is not None and path.suffix != ".svg":
+        raise typer.BadParameter(f"{path} does not end in .svg")
+    return path
+
+
 Picture = Annotated[
-    Path | None, typer.Option("--figure", metavar="FILE.svg", help="Draw it, too.")
+    Path | None,
+    typer.Option("--figure", metavar="FILE.svg", help="Draw it, too.", callback=_svg),
 ]
 
 
 def register(app: typer.Typer) -> None:
     app.command("compare")(o.told(compare))
     app.command("crossover")(o.told(crossover))
-    app.command("regress")(o.told(regress))
-    app.command("quality")(o.told(quality))
 
 
 def compare(
@@ -54,16 +61,18 @@ def compare(
         table = _clocked(load(Path(base)), clock)
         cases = comparison.compare_arms(table, a, b, band)
     else:
-        sides = (base, new)
-        if not all(Path(side).exists() for side in sides):
-            from ..revisions import measured
+        from ..revisions import WORKING_TREE, measured
 
+        sides, study = (base, new), None
+        if WORKING_TREE in sides or not all(Path(side).exists() for side in sides):
             what = {"op": op, "variant": variant, "workload": workload, "config": config,
                     "clock": clock, "device": device}  # fmt: skip
             with o.progress(2 * blocks) as (advance, say):
-                sides = measured(sides, what, blocks, to, lambda said: (advance(), say(said)))
+                sides, study = measured(sides, what, blocks, to, lambda t: (advance(), say(t)))
             o.err.print(f"records in {to}", highlight=False)
         tables = [_clocked(load(Path(side)), clock) for side in sides]
+        if study is not None:  # the files may hold earlier ones
+            tables = [t[t["study"] == study] for t in tables]
         cases = comparison.compare_files(*tables, band)
         sources = [set(t["environment.source"]) for t in tables]
         if sources[0] == sources[1] and len(sources[0]) == 1:
@@ -88,20 +97,22 @@ def _show(cases: list, figure: Path | None, json: bool) -> None:
     if figure:
         from .. import figures as f
 
-        f.save(f.forest(cases), figure.stem, figure.parent)
+        _save(f.forest(cases), figure)
     if json:
         o.print_json(plain({"cases": [asdict(c) for c in cases], "geomean": asdict(mean)}))
         return
+    devices = sorted({c.device for c in cases})
     rows = [
-        [c.op, c.b if c.a == c.b else f"{c.b} / {c.a}", c.place or "default", c.clock,
-         f"{c.a_us:,.1f}", f"{c.b_us:,.1f}", f"{c.ratio.value:.3f}",
+        [*[c.device] * (len(devices) > 1), c.op, c.b if c.a == c.b else f"{c.b} / {c.a}",
+         c.place or "default", c.clock, f"{c.a_us:,.1f}", f"{c.b_us:,.1f}", f"{c.ratio.value:.3f}",
          f"{c.ratio.low:.3f}-{c.ratio.high:.3f}" if c.ratio.low == c.ratio.low else "one block",
          f"±{c.noise:.2%}" if c.noise == c.noise else "-", c.verdict,
          ", ".join(dict.fromkeys(f.split(":")[0] for f in c.flags))]
         for c in cases
     ]  # fmt: skip
-    columns = ["op", "arm", "workload", "clock", "a us", "b us", "b/a", "95 %", "A/A", "", "flags"]
-    o.out.print(o.grid(" / ".join(sorted({c.device for c in cases})), columns, rows, right=4))
+    columns = [*["device"] * (len(devices) > 1), "op", "arm", "workload", "clock", "a us", "b us",
+               "b/a", "95 %", "A/A", "", "flags"]  # fmt: skip
+    o.out.print(o.grid(" / ".join(devices), columns, rows, right=columns.index("a us")))
     o.out.print(f"geometric mean {mean.value:.3f} of {mean.cases} cases: {mean.below} below 1, "
                 f"{mean.above} above", highlight=False)  # fmt: skip
 
@@ -130,6 +141,8 @@ def crossover(
     from ..models.crossover import said
     from ..record import plain
 
+    if y is not None and figure is None:
+        raise ValueError(f"-y {y} is of a map: name its file, with --figure")
     if refine:
         from ..refinement import refined
 
@@ -157,66 +170,28 @@ def _draw(found: list, y: str | None, figure: Path) -> None:
     from .. import figures as f
 
     if y is not None:
-        rows = [(float(word.partition("=")[2]), line) for line in found
-                for word in line.place.split() if word.startswith(f"{y}=")]  # fmt: skip
-        f.save(f.ratio_map(rows, y), figure.stem, figure.parent)
+        _save(f.ratio_map([(_field(line, y), line) for line in found], y), figure)
         return
-    for i, line in enumerate(found):
-        name = figure.stem + (f"_{i + 1}" if len(found) > 1 else "")
-        f.save(f.ratio_line(line), name, figure.parent)
+    for i, line in enumerate(found, 1):
+        _save(f.ratio_line(line), figure.with_stem(f"{figure.stem}_{i}" if len(found) > 1 else
+                                                   figure.stem))  # fmt: skip
 
 
-def regress(
-    base: Annotated[Path, typer.Argument(help="Records of the version to compare with.")],
-    new: Annotated[Path, typer.Argument(help="Records of the version in question.")],
-    relative: Annotated[float, typer.Option(min=0.0, help="Slowdown that is let through.")] = 0.03,
-    absolute: Annotated[float, typer.Option(min=0.0, help="And microseconds of it.")] = 0.5,
-    json: o.AsJson = False,
-) -> int:
-    """A gate for continuous integration: exit code 1 on a confirmed slowdown.
+def _field(line, name: str) -> float:
+    """The workload field `name` of a line: its place tells it, or it is the op's default."""
+    from ..fields import choose
+    from ..ops import OPS
 
-    Confirmed: the 95 % interval over process blocks lies above 1, and the slowdown is beyond both
-    budgets. A case measured in one block can confirm nothing: that is said, and let through.
-    """
-    from .. import comparison
-    from ..evidence import load
-    from ..models.ratio import slowdown
-    from ..record import plain
-
-    cases = comparison.compare_files(load(base), load(new))
-    budgets = {"relative": relative, "absolute_us": absolute}
-    slow = [(c, said) for c in cases if (said := slowdown(c.ratio, c.a_us, **budgets))]
-    blind = sum(c.ratio.blocks < 2 for c in cases)
-    if json:
-        o.print_json(plain({"slower": [{**asdict(c), "said": said} for c, said in slow],
-                            "cases": len(cases), "one_block": blind}))  # fmt: skip
-        return int(bool(slow))
-    for c, said in slow:
-        o.out.print(f"{c.op} {c.b} {c.place or 'default'} ({c.clock}): {said}", markup=False,
-                    highlight=False)  # fmt: skip
-    o.out.print(f"{len(slow)} of {len(cases)} cases are slower, confirmed", highlight=False)
-    if blind:
-        o.err.print(f"{blind} cases have one process block on a side and can confirm nothing: "
-                    "measure with --blocks 5", highlight=False)  # fmt: skip
-    return int(bool(slow))
+    default = vars(OPS[line.cases[0].op].Workload()) if line.cases[0].op in OPS else {}
+    known = default | dict(word.partition("=")[::2] for word in line.place.split())
+    value = known[choose("workload field", name, known)]
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={value} is no number, so no axis of a map") from None
 
 
-def quality(
-    a: Annotated[Path, typer.Argument(help="Outcomes of the control: CSV or JSON lines of item, "
-                                      "correct.")],
-    b: Annotated[Path, typer.Argument(help="Outcomes of the candidate, over the same items.")],
-    json: o.AsJson = False,
-) -> int:  # fmt: skip
-    """Paired outcomes of two runs: the table, McNemar's exact p, an interval of the difference."""
-    from ..models import quality as q
+def _save(drawn, path: Path) -> None:
+    from ..figures import save
 
-    found = q.paired(q.read_outcomes(a), q.read_outcomes(b))
-    if json:
-        o.print_json(asdict(found))
-        return 0
-    o.out.print(f"both right {found.both}, only A {found.only_a}, only B {found.only_b}, "
-                f"both wrong {found.neither}: p = {found.p:.4g}", highlight=False)  # fmt: skip
-    n = found.n
-    o.out.print(f"B - A: {found.difference * n:+.0f} of {n} items, 95 % from "
-                f"{found.low * n:+.0f} to {found.high * n:+.0f}", highlight=False)  # fmt: skip
-    return 0
+    o.err.print(str(save(drawn, path.stem, path.parent)), markup=False, highlight=False)

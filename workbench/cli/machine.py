@@ -1,13 +1,15 @@
 """doctor: what this machine can do."""
 
 import shutil
+from dataclasses import asdict
 
 import typer
 
 from . import options as o
 
-PACKAGES = ("torch", "triton", "numpy", "pandas", "matplotlib", "seaborn", "papermill", "nvtx",
-            "pydantic", "jupyterlab", "typer", "rich")  # fmt: skip
+PACKAGES = ("torch", "triton", "numpy", "scipy", "pandas", "matplotlib", "seaborn", "duckdb",
+            "papermill", "nvtx", "nvidia-ml-py", "pydantic", "jupyterlab", "typer",
+            "rich")  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -22,6 +24,7 @@ def doctor(json: o.AsJson = False) -> int:
     from .. import study
     from ..arms import arms_of
     from ..machine import environment, installed, resolve_device
+    from ..monitor import reader
     from ..ops import OPS
 
     device = resolve_device("auto")
@@ -35,6 +38,7 @@ def doctor(json: o.AsJson = False) -> int:
         "device": device,
         "environment": vars(environment(device)),
         "packages": versions,
+        "reading": asdict(read()) if (read := reader(device)) else None,
         "nsys": shutil.which("nsys") or "",
         "probe": {"variant": "sparse_prefill per_token", "status": probe.verdict.status,
                   "why": probe.verdict.why},
@@ -50,7 +54,7 @@ def _print(found: dict) -> None:
     e = found["environment"]
     l2 = f"{e['l2_bytes'] >> 20} MiB L2"
     gpu = f"compute capability {e['capability']}, driver {e['driver']}, {l2}"
-    probe = found["probe"]
+    probe, now = found["probe"], found["reading"]
     rows = [
         ["device", f"{found['device']}: {e['device']}" + (f" ({gpu})" if e["capability"] else "")],
         ["python", e["python"]],
@@ -58,6 +62,9 @@ def _print(found: dict) -> None:
         ["nsys", found["nsys"] or "absent: `nsys profile` a notebook elsewhere"],
         ["kernels", "compiled for the GPU" if e["capability"] else
          "run in Triton's CPU interpreter: right or wrong can be seen, speed cannot"],
+        ["gpu now", "not read" if now is None else
+         f"{now['sm_mhz']} MHz, {now['power_w']} W, {now['temperature_c']} C, "
+         f"{now['others']} other processes, {', '.join(now['throttles']) or 'not throttled'}"],
         ["probe", f"{probe['variant']}: {probe['status']} {probe['why']}"],
     ]  # fmt: skip
     o.out.print(o.grid("", ["", ""], rows, right=2), highlight=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..arms import arms_of, workloads_of
-from ..fields import pairs
+from ..fields import choose, pairs
 from . import options as o
 
 SUITE = "ceilings"
@@ -41,13 +41,13 @@ def ceilings(
     table = record.load(*(paths or [Path("traces/records")]))
     found = {d: c.ceilings(table, d) for d in sorted(table["environment.device"].unique())}
     rows = [[d, *row] for d, each in found.items() for row in c.as_rows(each)]
+    if not rows:
+        raise ValueError("these records hold no ceiling: `workbench ceilings --measure`")
     if json:
         o.print_json(record.plain({d: asdict(each) for d, each in found.items()}))
     else:
         o.out.print(o.grid("", ["device", "ceiling", "rate", ""],
                            [[d, name, f"{rate:,.0f}", unit] for d, name, rate, unit in rows], 2))
-    if not rows:
-        raise ValueError("these records hold no ceiling: `workbench ceilings --measure`")
     return 0
 
 
@@ -95,6 +95,7 @@ def ledger(
 
     module = o.files(module)
     found = op_named(op, module)
+    choose("op with a ledger", found.name, counts.LEDGERS)
     arms = arms_of(found, variant or (), pairs(config or []))
     limits = shipped_ceilings(ceiling)
     rows = []
@@ -119,7 +120,9 @@ def ledger(
                                      if v != default[k])]) for r in rows]  # fmt: skip
     body = [[n.replace("_", " "), *(f"{r['ledger'][n]:,}" if n in r["ledger"] else "-"
                                     for r in rows)] for n in dict.fromkeys(names)]  # fmt: skip
-    body.append(["executed / useful lanes", *(f"{r['executed_over_useful']:.2f}" for r in rows)])
+    ratios = [r["executed_over_useful"] for r in rows]
+    if any(ratio == ratio for ratio in ratios):
+        body.append(["executed / useful lanes", *(f"{x:.2f}" if x == x else "-" for x in ratios)])
     body.append([f"floor on {ceiling}", *(f"{r['floor']['us']:,.1f} us, {r['floor']['limit']}"
                                           if r["floor"] else "-" for r in rows)])  # fmt: skip
     o.out.print(o.grid("", ["", *columns], body))

@@ -90,7 +90,10 @@ def read_outcomes(path: str | Path) -> dict[str, bool]:
     ...}. An outcome is true, false, 1 or 0. Raises ValueError with file, line and value.
     """
     path = Path(path)
-    text = path.read_text(encoding="utf-8-sig")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text: {error}") from None
     rows = _json_rows(path, text) if text.lstrip().startswith("{") else _csv_rows(path, text)
     found: dict[str, bool] = {}
     for line, item, outcome in rows:
@@ -110,19 +113,29 @@ def _json_rows(path: Path, text: str) -> Iterator[tuple[int, str, object]]:
             continue
         try:
             entry = json.loads(record)
-            yield line, str(entry["item"]), entry["correct"]
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(f"{path}:{line}: {record!r} has no item and correct") from None
+            item, outcome = entry["item"], entry["correct"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise ValueError(f"{path}:{line}: {record!r:.80} has no item and correct") from None
+        if not isinstance(item, str | int):
+            raise ValueError(f"{path}:{line}: item {item!r:.80} is neither text nor a number")
+        yield line, str(item), outcome
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, str, object]]:
     reader, item, correct = csv.reader(io.StringIO(text, newline="")), 0, 1
-    for row in reader:
+    for row in _told(path, reader):
         if not row:
             continue
         if reader.line_num == 1 and {"item", "correct"} <= set(row):
             item, correct = row.index("item"), row.index("correct")
         elif len(row) <= max(item, correct):
-            raise ValueError(f"{path}:{reader.line_num}: {row!r} has no item and correct")
+            raise ValueError(f"{path}:{reader.line_num}: {row!r:.80} has no item and correct")
         elif reader.line_num > 1 or row[correct].strip().lower() in _OUTCOMES:
             yield reader.line_num, row[item], row[correct]  # a first line may be other names
+
+
+def _told(path: Path, reader) -> Iterator[list[str]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise ValueError(f"{path}:{reader.line_num}: {error}") from None

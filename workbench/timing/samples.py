@@ -154,14 +154,19 @@ def rounds(count: Mapping[str, int]) -> Iterator[list[str]]:
 
 
 def settled(samples: list[float], precision: float) -> bool:
-    """Whether the median is known to `precision` of itself, by the order statistics around it.
+    """Whether the median is known to `precision` of itself, by the interval around it."""
+    if len(samples) < FEWEST or precision <= 0:
+        return False
+    low, high = interval(samples)
+    return high - low <= 2 * max(precision * sorted(samples)[len(samples) // 2], GRAIN_US)
 
-    The 95 % interval of a median of n samples lies between ranks n / 2 -+ 0.98 sqrt(n) (normal
-    approximation of the binomial): it asks nothing of how the samples are distributed.
+
+def interval(samples: list[float]) -> tuple[float, float]:
+    """The 95 % interval of the median, by the order statistics around it.
+
+    It lies between ranks n / 2 -+ 0.98 sqrt(n) (normal approximation of the binomial) and asks
+    nothing of how the samples are distributed but that they are independent.
     """
     n = len(samples)
-    if n < FEWEST or precision <= 0:
-        return False
     ordered, reach = sorted(samples), 0.98 * math.sqrt(n)
-    low, high = ordered[max(0, int(n / 2 - reach))], ordered[min(n - 1, math.ceil(n / 2 + reach))]
-    return high - low <= 2 * max(precision * ordered[n // 2], GRAIN_US)
+    return ordered[max(0, int(n / 2 - reach))], ordered[min(n - 1, math.ceil(n / 2 + reach))]
