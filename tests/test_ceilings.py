@@ -105,8 +105,9 @@ def derived(*rows, device="a GPU") -> Ceilings:
 
 def test_the_best_rate_of_each_kind_is_the_ceiling():
     found = derived(
-        row(COPY, 2.0, cost={"bytes": 8_000_000, "flops": 0}),
-        row(COPY, 4.0, cost={"bytes": 18_000_000, "flops": 0}),
+        row(COPY, 2e3, cost={"bytes": 8 * 10**9, "flops": 0}),
+        row(COPY, 4e3, cost={"bytes": 18 * 10**9, "flops": 0}),
+        row(COPY, 2.0, cost={"bytes": 16 * 10**6, "flops": 0}),  # stays in the L2
         row(SHARED, 1.0, statistics={"shared_bytes": 30_000_000}),
         row(PRODUCT, 10.0, workload={"dtype": "bf16"}, cost={"bytes": 1, "flops": 7 * 10**9}),
         row(PRODUCT, 5.0, workload={"dtype": "fp8"}, cost={"bytes": 1, "flops": 7 * 10**9}),
@@ -128,7 +129,7 @@ def test_the_best_rate_of_each_kind_is_the_ceiling():
 
 def test_absent_is_absent():
     nothing = Ceilings("a GPU")
-    copied = row(COPY, 2.0, cost={"bytes": 8_000_000, "flops": 0})
+    copied = row(COPY, 2e3, cost={"bytes": 8 * 10**9, "flops": 0})
     assert derived(copied) == replace(nothing, copy_gb_per_s=pytest.approx(4000.0))
     assert derived(copied | {"samples_us": []}) == nothing
     assert derived(copied, device="another GPU") == Ceilings("another GPU")

@@ -44,7 +44,10 @@ def arms_of(op: Op, names: Iterable[str] = (), changes: dict | None = None) -> l
         for values in expanded(own):
             typed = asdict(replaced(v.config, values, f"config of {v.name}")) if values else {}
             arms.append(Arm(v, tuple((k, typed[k]) for k in values)))
-    return list(dict.fromkeys(arms))
+    # "union" and "union group=4" are one arm where 4 is the default
+    return list({(a.variant.name, *map(str, a.asked.items())): a for a in reversed(arms)}.values())[
+        ::-1
+    ]
 
 
 def arm_named(op: Op, text: str) -> Arm:

@@ -64,12 +64,12 @@ class Bench:
     report: Report
 
     def measure(
-        self, arms: list[Arm], w: Workload, gated: dict, told: set, block: int
+        self, arms: list[Arm], w: Workload, gated: dict, told: dict, block: int
     ) -> Iterator[dict]:
         """The fields of a record for each clock and arm.
 
         `gated` keeps what the gate found, `told` who failed: a failure is told once in a study,
-        by the first block in which it happens.
+        by the first block in which it happens, and such an arm is not timed again.
         """
         if w not in gated:
             self.report("inputs")
@@ -83,12 +83,15 @@ class Bench:
         described, checked = gated[w]
         for clock in self.clocks:
             self.report(clock.name)
-            found, taken = self.timed(w, checked, clock, profile=block == 0)
-            for i, c in enumerate(found):
-                if c.verdict.passed or (w, clock.name, i) not in told:
-                    yield _fields(self.op, w, c, i, taken, described, clock)
+            keys = [(w, clock.name, i) for i in range(len(checked))]
+            known = [told.get(key, c) for key, c in zip(keys, checked, strict=True)]
+            found, taken = self.timed(w, known, clock)
+            profiles = self.profiles(w, found, clock) if block == 0 else {}
+            for i, (key, c) in enumerate(zip(keys, found, strict=True)):
+                if c.verdict.passed or key not in told:
+                    yield _fields(self.op, w, c, i, taken, profiles, described, clock)
                 if not c.verdict.passed:
-                    told.add((w, clock.name, i))
+                    told[key] = c
 
     def described(self, w: Workload) -> dict:
         """What the inputs say of themselves; empty where they cannot even be made."""
@@ -107,7 +110,12 @@ class Bench:
             return before
         return gate_says(self.worker, self.op, before.arm, w, self.limit_s, before)
 
-    def timed(self, w: Workload, checked: list[Checked], clock: Clock, profile: bool):
+    def task(self, do: str, w: Workload, left: dict[str, Checked], clock: Clock) -> dict:
+        arms = {i: {"variant": c.arm.variant.name, "config": c.config} for i, c in left.items()}
+        return {"do": do, "op": self.op.name, "workload": asdict(w), "clock": clock.name,
+                "arms": arms}  # fmt: skip
+
+    def timed(self, w: Workload, checked: list[Checked], clock: Clock):
         """(what is known of each arm, the worker's reply); an arm that dies is told, not timed."""
         found = [_unfit(c, [clock]) or c for c in checked]
         if clock.rotates:
@@ -115,10 +123,7 @@ class Bench:
         left = {str(i): c for i, c in enumerate(found) if c.verdict.passed}
         plan = self.plan | {"repeats": self.plan["repeats"] or clock.repeats}
         while left:
-            task = {"do": "measure", "op": self.op.name, "workload": asdict(w),
-                    "clock": clock.name, "plan": plan, "profile": profile,
-                    "arms": {i: {"variant": c.arm.variant.name, "config": c.config}
-                             for i, c in left.items()}}  # fmt: skip
+            task = self.task("measure", w, left, clock) | {"plan": plan}
             try:
                 return found, self.worker.call(task, self.limit_s)
             except Died as death:
@@ -129,6 +134,16 @@ class Bench:
                     verdict = Verdict(status, why=f"while it was timed: {death}")
                     found[int(at)] = replace(left.pop(at), verdict=verdict)
         return found, {}
+
+    def profiles(self, w: Workload, found: list[Checked], clock: Clock) -> dict:
+        """What a profiler saw of each arm that was timed; it costs no samples where it fails."""
+        left = {str(i): c for i, c in enumerate(found) if c.verdict.passed}
+        if not left or not clock.needs_gpu:
+            return {}
+        try:
+            return self.worker.call(self.task("profile", w, left, clock), self.limit_s)["profiles"]
+        except Died:
+            return {}
 
     def rotated(self, c: Checked, w: Workload) -> Checked:
         """`c` where it passes the gate on all sets of inputs that a rotating clock uses."""
@@ -158,13 +173,15 @@ def _unfit(found: Checked, clocks: list[Clock]) -> Checked | None:
     return replace(found, verdict=Verdict("unsupported", why=why)) if why else None
 
 
-def _fields(op: Op, w: Workload, c: Checked, i: int, reply: dict, described: dict, clock: Clock):
+def _fields(
+    op: Op, w: Workload, c: Checked, i: int, reply: dict, profiles: dict, described: dict,
+    clock: Clock,
+) -> dict:  # fmt: skip
     """The fields of a record but those of its study."""
     samples = reply.get("samples", {}) if c.verdict.passed else {}
     taken, floor = samples.get(str(i)), samples.get("floor")
     # the twin ran the first arm that was left
     twin = samples["twin"]["samples_us"] if taken and str(i) == next(iter(samples)) else []
-    profiles = reply.get("profiles", {})
     profile, empty = profiles.get(str(i)), profiles.get("floor")
     floor_us = median(floor["samples_us"]) if floor else None
     seen = list(c.flags)

@@ -54,6 +54,8 @@ def compare_arms(table: pd.DataFrame, a: str, b: str, band: float = BAND) -> lis
     Raises ValueError on an arm that is not there and where no case has both.
     """
     a, b = arm_in(table, a), arm_in(table, b)
+    if a == b:
+        raise ValueError(f"{a!r} is both arms")
     timed = table[table["median_us"].notna()]
     ours = timed[timed["arm"].isin([a, b])]
     turns = [*CASE, "study", "block"]  # in which both arms took turns

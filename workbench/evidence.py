@@ -4,6 +4,7 @@ A record holds what was seen; everything here is derived on reading, so that a c
 later, or a sharper rule, changes no file.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,11 +34,11 @@ def load(*paths: Path | str) -> pd.DataFrame:
 def derived(table: pd.DataFrame) -> pd.DataFrame:
     """`table` with place, l2_ratio, copy_share, roofline_*, and the flags that show on reading.
 
-    place: the workload fields that are not the op's default, as text. l2_ratio: distinct bytes that
-    the samples touch over the size of the L2. copy_share: least bytes a second over the measured
-    copy ceiling of the device. roofline_us, roofline_limit and roofline_share: the least time that
-    the counted work allows at the measured ceilings, what sets it, and its share of the time. All
-    are missing where no ceiling of the device is known.
+    place: the workload fields that are not the op's default, as text. l2_ratio: least bytes of a
+    call, times its sets of inputs, over the size of the L2. copy_share: least bytes a second over
+    the measured copy ceiling of the device. roofline_us, roofline_limit and roofline_share: the
+    least time that the counted work allows at the measured ceilings, what sets it, and its share of
+    the time. All are missing where no ceiling of the device is known.
     """
     table = table.copy()
     table["place"] = places(table)
@@ -48,9 +49,21 @@ def derived(table: pd.DataFrame) -> pd.DataFrame:
     ceiling = table["environment.device"].map(copy).astype(float)
     table["copy_share"] = table["gb_per_s"] / ceiling
     table["flags"] = [
-        [*kept, *seen] for kept, seen in zip(table["flags"], _seen(table, ceiling), strict=True)
-    ]
+        [*kept, *seen, *(["failed: in another block of its study"] if failed else [])]
+        for kept, seen, failed in zip(
+            table["flags"], _seen(table, ceiling), _failed(table), strict=True)
+    ]  # fmt: skip
     return table.assign(**_floors(table))
+
+
+def _failed(table: pd.DataFrame) -> pd.Series:
+    """Which times are of an arm that failed on the same case in another block of its study."""
+    failed = table["verdict.status"].isin(["incorrect", "error", "timeout"])
+    if not failed.any():
+        return failed
+    keys = [table[k] for k in (*CASE, "arm", "study")]
+    somewhere = failed.groupby(keys, dropna=False).transform("any")
+    return somewhere & table["median_us"].notna() & table["study"].ne("")
 
 
 def _floors(table: pd.DataFrame) -> dict[str, pd.Series]:
@@ -75,11 +88,10 @@ def _floors(table: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def ceilings_of(table: pd.DataFrame, device: str) -> Ceilings:
-    """The ceilings of `device`: from the table, or else from the records that are shipped."""
-    found = ceilings(table, device)
-    if found != Ceilings(device):
-        return found
-    return shipped_ceilings(device)
+    """The ceilings of `device`: each from the table, or else from the records that are shipped."""
+    found, shipped = ceilings(table, device), shipped_ceilings(device)
+    known = {name: value for name, value in vars(found).items() if value is not None}
+    return replace(shipped, **known)
 
 
 def shipped_ceilings(device: str) -> Ceilings:
@@ -124,6 +136,8 @@ def places(table: pd.DataFrame) -> pd.Series:
         names = [c for c in names if not part[c].isna().all()]
         if not names:
             continue
+        fields = [f"workload.{name}" for name in default]  # one order in every table
+        names.sort(key=lambda c: fields.index(c) if c in fields else len(fields))
         for _, rows in part.groupby(names, dropna=False, sort=False):
             first = rows.iloc[0]
             said = [

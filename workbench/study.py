@@ -71,7 +71,7 @@ def run(
     if to is not None:
         record.append(to)  # a file that cannot be written is found before anything runs
     plan = {"repeats": repeats, "budget_s": budget_s, "precision": precision}
-    study, gated, told = uuid.uuid4().hex[:12], {}, set()
+    study, gated, told = uuid.uuid4().hex[:12], {}, {}
     for block in range(blocks):
         with Worker(device, modules) as worker:
             bench = Bench(worker, op, clocks, plan, limit_s, report)

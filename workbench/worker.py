@@ -82,6 +82,8 @@ class _Server:
             return self.check(op.variants[task["variant"]], workload, task, x)
         if task["do"] == "rotate":
             return self.rotate(op.variants[task["variant"]], workload, task["config"])
+        if task["do"] == "profile":
+            return self.profile(op, workload, task)
         return self.measure(op, workload, task)
 
     def check(self, v: Variant, w: Workload, task: dict, x: Inputs) -> dict:
@@ -154,30 +156,40 @@ class _Server:
                 return {"verdict": asdict(replace(verdict, why=f"set {i}: {verdict.why}"))}
         return {"verdict": asdict(Verdict("passed"))}
 
-    def measure(self, op: Op, w: Workload, task: dict) -> dict:
-        """Samples of all arms, of the first one once more (A/A), and of an empty kernel."""
+    def calls(self, op: Op, w: Workload, task: dict) -> dict[str, timing.Call]:
+        """The arms of a task as calls, the first one once more (A/A), and an empty kernel."""
         clock = timing.CLOCKS[task["clock"]]
         sets = self.sets(op, w) if clock.rotates else (self.inputs(op, w),)
-        arms = {}
+        touched, calls = op.cost(sets[0]).bytes, {}
         for name, arm in task["arms"].items():
             v = op.variants[arm["variant"]]
             run = partial(_run, v, configured(v, arm["config"]))
-            arms[name] = timing.Call(run, sets, op.cost(sets[0]).bytes)
-        arms["twin"] = next(iter(arms.values()))
-        arms["floor"] = timing.empty(self.device, len(sets))
+            calls[name] = timing.Call(run, sets, touched)
+        calls["twin"] = next(iter(calls.values()))
+        calls["floor"] = timing.empty(self.device, len(sets))
+        return calls
+
+    def measure(self, op: Op, w: Workload, task: dict) -> dict:
+        """Samples of all calls in turns, and readings of the device around them."""
+        clock, calls = timing.CLOCKS[task["clock"]], self.calls(op, w, task)
         monitor = Monitor(self.device)
         monitor.look()
-        taken = timing.measure(clock, arms, timing.Plan(**task["plan"]), self.device,
+        taken = timing.measure(clock, calls, timing.Plan(**task["plan"]), self.device,
                                lambda name: self.send({"turn": name}), monitor.look)  # fmt: skip
         monitor.look()
-        reply = {"samples": {name: asdict(s) for name, s in taken.items()},
-                 "state": monitor.state(), "profiles": {}}  # fmt: skip
-        if task["profile"] and clock.needs_gpu:
-            for name in arms.keys() - {"twin"}:
-                self.send({"turn": name})
-                seen = profiled(arms[name], clock, self.device)
-                reply["profiles"][name] = asdict(seen) if seen else None
-        return reply
+        samples = {name: asdict(s) for name, s in taken.items()}
+        return {"samples": samples, "state": monitor.state()}
+
+    def profile(self, op: Op, w: Workload, task: dict) -> dict:
+        """One profiled call of each arm and of the empty kernel."""
+        clock, calls = timing.CLOCKS[task["clock"]], self.calls(op, w, task)
+        del calls["twin"]
+        seen = {}
+        for name, call in calls.items():
+            self.send({"turn": name})
+            found = profiled(call, clock, self.device)
+            seen[name] = asdict(found) if found else None
+        return {"profiles": seen}
 
 
 def _run(v: Variant, config: Config, x: Inputs) -> Output:

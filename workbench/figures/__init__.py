@@ -7,10 +7,10 @@ samples, points their median; a point whose record carries a flag is drawn hollo
 from .files import draw_all as draw_all
 from .files import save as save
 from .floors import floors as floors
+from .maps import ratio_map as ratio_map
 from .overlap import union_ratio as union_ratio
 from .ratios import forest as forest
 from .ratios import ratio_line as ratio_line
-from .ratios import ratio_map as ratio_map
 from .times import curves as curves
 from .times import ladder as ladder
 from .times import latency as latency

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 
 COPY, GATHER, SHARED, PRODUCT = "device_copy", "row_gather", "shared_read", "matrix_product"
 RESIDENT = 0.5  # of the L2 that a pool may take: indices and sums stream through beside it
+PAST = 4.0  # times the L2 that a copy moves, so that memory gives its rate
 FAR = 16.0  # times the L2: of a pool as large, at most 1 row in 16 is still there by chance
 GIGA, TERA = 1e9, 1e12
 US = 1e-6  # seconds
@@ -31,11 +32,12 @@ def ceilings(table, device: str) -> Ceilings:
     """The ceilings of `device` (as `environment.device` names it) by a table of `record.load`."""
     known = table[(table["environment.device"] == device) & table["median_us"].notna()]
     pools, l2 = _pool_bytes(known), _column(known, "environment.l2_bytes")
+    copies = known[(known["op"] == COPY) & (_column(known, "cost.bytes") >= PAST * l2)]
     products = known[_column(known, "op") == PRODUCT]
     dtypes = _column(products, "workload.dtype")
     return Ceilings(
         device,
-        copy_gb_per_s=_best(known[known["op"] == COPY], "cost.bytes", GIGA),
+        copy_gb_per_s=_best(copies, "cost.bytes", GIGA),
         gather_l2_gb_per_s=_by_width(known[(l2 > 0) & (pools <= RESIDENT * l2)]),
         gather_memory_gb_per_s=_by_width(known[(l2 > 0) & (pools >= FAR * l2)]),
         shared_gb_per_s=_best(known[known["op"] == SHARED], "statistics.shared_bytes", GIGA),

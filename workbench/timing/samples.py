@@ -39,7 +39,8 @@ class Prepared:
     sample: Callable[[], float]  # takes one sample: microseconds a call
     calls: int = 1  # a sample is the mean of this many
     sets: int = 1  # input sets that the calls go through
-    reuse_bytes: int | None = None  # distinct bytes touched from one use of a set to its next
+    # bytes touched from one use of a set to its next; what sets share counts for each of them
+    reuse_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,10 @@ def measure(
                 out[name].compiled += compiled
                 compiled.clear()
             late = i + 1 >= FEWEST and (i + 1) % EVERY == 0
-            if late and all(settled(s.samples_us, plan.precision) for s in out.values()):
+            if late and all(
+                settled(s.samples_us, plan.precision) or len(s.samples_us) == count[name]
+                for name, s in out.items()
+            ):
                 break
     return out
 
