@@ -40,8 +40,8 @@ def digest(output: Output) -> str:
 def _scrambled(words: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
     """Each word with its place mixed in, one to one at every place.
 
-    So another word changes the sum. A product alone would not tell words that differ in high bits
-    from the same words exchanged: multiples of 2**64 are zero.
+    So another word changes the sum. Of a product alone words that differ in high bits could be
+    exchanged unseen: multiples of 2**64 are zero.
     """
     mixed = (words ^ place * -7046029254386353131) * -4658895280553007687
     mixed ^= mixed >> 29 & (1 << 35) - 1  # without the copies of the sign, or it would be lost
