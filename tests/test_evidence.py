@@ -84,11 +84,17 @@ def test_two_ops_do_not_share_their_defaults():
 
 # --- working set
 
-@pytest.mark.parametrize("index_sets, ratio", [(1, 0.5), (6, 3.0), (0, 0.5)])
-def test_every_row_says_its_distinct_bytes_over_the_l2(index_sets, ratio):
+@pytest.mark.parametrize("reuse_bytes, ratio", [(None, 0.5), (3 * L2, 3.0)])
+def test_every_row_says_its_distinct_bytes_over_the_l2(reuse_bytes, ratio):
     cost = {"bytes": L2 // 2, "flops": 0}
-    (found,) = table(gpu(cost=cost, index_sets=index_sets))["l2_ratio"]
-    assert found == pytest.approx(ratio)
+    found = table(gpu(cost=cost, reuse_bytes=reuse_bytes)).iloc[0]
+    assert found["l2_ratio"] == pytest.approx(ratio) and found["resident"] == (ratio < 1)
+
+
+@pytest.mark.parametrize("turned, flagged", [(1.9, True), (2.0, False)])
+def test_sets_that_do_not_turn_the_l2_over_are_flagged(turned, flagged):
+    few = gpu(cache="rotating", index_sets=128, reuse_bytes=round(turned * L2))
+    assert kinds(table(few)["flags"][0]) == ["warm when rotating"] * flagged
 
 
 def test_an_unknown_l2_or_cost_has_no_ratio():
@@ -104,7 +110,7 @@ def test_an_unknown_l2_or_cost_has_no_ratio():
 def test_a_cold_time_that_no_memory_allows_is_flagged(cache, times, flagged):
     cost = {"bytes": 40_000_000, "flops": 0}
     us = cost["bytes"] / (times * COPY_GB_PER_S) / 1e3
-    found = table(copied(), gpu(us, cache=cache, cost=cost))
+    found = table(copied(), gpu(us, cache=cache, cost=cost, reuse_bytes=9 * L2))
     assert list(found["copy_share"]) == pytest.approx([1.0, times])
     assert kinds(found["flags"][1]) == ["warm when cold"] * flagged and found["flags"][0] == []
     if flagged:

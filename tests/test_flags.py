@@ -118,7 +118,7 @@ def test_the_device_is_read_before_during_and_after(monkeypatch):
     sent, w = [], OPS["page_split"].Workload(pages=2, batch=1)
     reply = _Server("cpu", OPS, sent.append).answer({
         "do": "measure", "op": "page_split", "workload": asdict(w), "clock": "wall_clock",
-        "plan": {"repeats": 4}, "profile": True,
+        "plan": {"repeats": 4},
         "arms": {"0": {"variant": "eager_full", "config": {}}},
     })  # fmt: skip
     state = reply["state"]
@@ -126,7 +126,7 @@ def test_the_device_is_read_before_during_and_after(monkeypatch):
     seen = [r["sm_mhz"] for r in (*state["during"], state["after"])]
     assert seen == [1, 2, 3, 4, 5]
     assert [m["turn"] for m in sent[:3]] == ["0", "twin", "floor"]
-    assert list(reply["samples"]) == ["0", "twin", "floor"] and reply["profiles"] == {}
+    assert list(reply["samples"]) == ["0", "twin", "floor"]
 
 
 @pytest.mark.parametrize("indices, length, said", [

@@ -35,7 +35,7 @@ def test_floor_by_hand():
 @pytest.mark.parametrize(
     "absent, gone",
     [
-        ({"copy_gb_per_s": None}, {"memory"}),
+        ({"copy_gb_per_s": None, "gather_memory_gb_per_s": None}, {"memory"}),
         ({"gather_l2_gb_per_s": None}, {"l2_gather"}),
         ({"gather_l2_gb_per_s": {576: 5500.0}}, {"l2_gather"}),  # of another row width
         ({"shared_gb_per_s": None}, {"shared_memory"}),
@@ -48,8 +48,17 @@ def test_a_ceiling_that_was_not_measured_is_no_limit(absent, gone):
     assert found.us == max(found.limits_us.values()) == found.limits_us[found.limit]
 
 
+@pytest.mark.parametrize("copy, gathers, rate", [
+    (4000.0, {1152: 4200.0, 656: 3700.0}, 4200.0), (4000.0, {656: 3700.0}, 4000.0),
+    (None, {656: 3700.0}, 3700.0), (4000.0, None, 4000.0),
+])  # fmt: skip
+def test_the_best_that_memory_gave_to_anything_is_its_rate(copy, gathers, rate):
+    found = ceilings(copy_gb_per_s=copy, gather_memory_gb_per_s=gathers)
+    assert memory_gb_per_s(found) == rate
+
+
 def test_nothing_known_is_no_floor():
-    nothing = ceilings(copy_gb_per_s=None, gather_l2_gb_per_s=None, shared_gb_per_s=None,
+    nothing = ceilings(copy_gb_per_s=None, gather_memory_gb_per_s=None, gather_l2_gb_per_s=None, shared_gb_per_s=None,
                        bf16_tflop_per_s=None)  # fmt: skip
     assert floor(COUNTS, nothing) is None
     assert floor({}, ceilings()) is None

@@ -11,7 +11,7 @@ from workbench import worker
 from workbench.digest import answer_digest
 from workbench.machine import environment
 from workbench.ops import OPS
-from workbench.worker import MAX_SETS, TURNOVER, _Server, index_sets
+from workbench.worker import MAX_SETS, TURNOVER, _Server, distinct_bytes, index_sets
 
 PREFILL, SPLIT = OPS["sparse_prefill"], OPS["page_split"]
 TINY = PREFILL.Workload(tokens=3, heads=4, topk=20, rows=40, churn=0.3)
@@ -33,9 +33,23 @@ def test_sets_of_nothing_are_two():
     assert index_sets(0, 50 << 20) == 2
 
 
+@pytest.mark.parametrize("op, w, counted", [
+    (PREFILL, TINY, lambda x: set(x.indices[x.indices >= 0].tolist())),
+    (SPLIT, SPLIT.Workload(pages=3, batch=2, window=70),
+     lambda x: set((x.indices // x.page_size).flatten().tolist())),
+], ids=["rows", "pages"])  # fmt: skip
+def test_what_sets_share_is_counted_once(op, w, counted):
+    server = served()
+    sets = server.sets(op, w)
+    one, two = map(counted, sets[:2])
+    unit = {"sparse_prefill": 2 * 576, "page_split": 2 * 256 * 584}[op.name]
+    assert one & two and op.shared_bytes(sets[:2]) == unit * len(one & two)
+    assert op.shared_bytes(sets[:1]) == 0
+
+
 @pytest.fixture
 def small_l2(monkeypatch):
-    """A server on a device whose L2 holds half a set of `TINY`: five sets are needed."""
+    """A server on a device whose L2 holds two sets of `TINY` and more."""
     x = PREFILL.make_inputs(TINY, DEVICE)
     here = replace(environment(DEVICE), l2_bytes=2 * PREFILL.cost(x).bytes)
     monkeypatch.setattr(worker, "environment", lambda device: here)
@@ -44,10 +58,12 @@ def small_l2(monkeypatch):
 
 def test_sets_are_other_selections_on_one_cache(small_l2):
     sets = small_l2.sets(PREFILL, TINY)
-    assert len(sets) == 5
+    assert len(sets) > 5, "the rows of one cache turn nothing over: more sets than of their own"
+    l2 = worker.environment(DEVICE).l2_bytes
+    assert distinct_bytes(PREFILL, sets) >= TURNOVER * l2 > distinct_bytes(PREFILL, sets[:-2])
     assert len({x.kv.data_ptr() for x in sets}) == 1, "a server has one cache"
-    assert len({x.q.data_ptr() for x in sets}) == 5
-    assert len({tuple(x.indices.flatten().tolist()) for x in sets}) == 5
+    assert len({x.q.data_ptr() for x in sets}) == len(sets)
+    assert len({tuple(x.indices.flatten().tolist()) for x in sets}) == len(sets)
     assert small_l2.sets(PREFILL, TINY) is sets, "made once for all arms"
 
 

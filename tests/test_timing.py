@@ -1,6 +1,7 @@
 """Clocks: arms take turns, every sample comes back, nothing but the work is inside a sample."""
 
 import gc
+from itertools import pairwise
 from functools import partial
 from types import SimpleNamespace
 
@@ -42,8 +43,18 @@ def test_arms_take_turns_forward_and_backward(count):
     taken = list(rounds(count))
     assert len(taken) == max(count.values(), default=0)
     for i, names in enumerate(taken):
-        order = list(count) if i % 2 == 0 else list(reversed(count))
+        begin = i // 2 % len(count)  # every other round begins with the next arm
+        turned = [*list(count)[begin:], *list(count)[:begin]]
+        order = turned if i % 2 == 0 else turned[::-1]
         assert names == [name for name in order if i < count[name]]
+
+
+def test_no_arm_always_follows_the_same_one():
+    order = [name for names in rounds(dict.fromkeys("abc", 60)) for name in names]
+    before = {name: [a for a, b in pairwise(order) if b == name] for name in "abc"}
+    for name, seen in before.items():
+        assert set(seen) == set("abc"), name
+        assert max(map(seen.count, "abc")) < 0.5 * len(seen), (name, seen)
 
 
 def test_who_runs_is_told_before_each_use_and_between_is_outside_of_every_sample():
@@ -53,15 +64,15 @@ def test_who_runs_is_told_before_each_use_and_between_is_outside_of_every_sample
     measure(scripted(), arms, Plan(40), "cpu", said.append, lambda: seen.append(len(log)))
     warm_up = 4  # two calls an arm
     assert said[:2] == ["a", "b"] and log[:warm_up] == ["a", "a", "b", "b"]
-    assert said[2:] == log[warm_up:] == [*"abba"] * 20
+    assert said[2:] == log[warm_up:] == [*"abbabaab"] * 10
     assert seen == [warm_up + 2 * n for n in (0, 10, 20, 30)]
 
 
 def test_every_sample_comes_back_in_the_order_it_was_taken():
     times = iter(float(n) for n in range(1000))
     out = measure(scripted(times), {"a": list, "b": list}, Plan(4), "cpu")
-    assert out["a"].samples_us == [4.0, 7.0, 8.0, 11.0]  # four were the warm-up's
-    assert out["b"].samples_us == [5.0, 6.0, 9.0, 10.0]
+    assert out["a"].samples_us == [4.0, 7.0, 9.0, 10.0]  # four were the warm-up's
+    assert out["b"].samples_us == [5.0, 6.0, 8.0, 11.0]
 
 
 def test_a_sample_says_how_many_calls_and_sets_it_was():

@@ -106,19 +106,18 @@ def compare_files(base: pd.DataFrame, new: pd.DataFrame, band: float = BAND) -> 
     """Each arm of `new` over the same arm of `base`, on every case that both have.
 
     Blocks are paired where both name one study (two versions that took turns), else each side has
-    its own spread. Raises ValueError where nothing is in both.
+    its own spread. The noise is that of the case's A/A pair, the larger of both sides. Raises
+    ValueError where nothing is in both.
     """
-    sides = [newest(t) for t in _named_alike(*(t[t["median_us"].notna()] for t in (base, new)))]
-    keys = [*CASE, "arm"]
+    sides = [newest(t) for t in named_alike(*(t[t["median_us"].notna()] for t in (base, new)))]
+    keys, known = [*CASE, "arm"], [noises(t) for t in sides]
     found = [dict(iter(t.groupby(keys, sort=False, dropna=False))) for t in sides]
     out = []
     for key in (k for k in found[0] if k in found[1]):
         a, b = (f[key].sort_values(["study", "block"]) for f in found)
         paired = _turns(a) == _turns(b) and all(a["study"])
         r = ratio(a["median_us"], b["median_us"], paired=paired)
-        floors = [noise(t["median_us"], t["twin_median_us"]) for t in (a, b)
-                  if t["twin_median_us"].notna().all()]  # fmt: skip
-        floor = max(floors, default=nan)
+        floor = max((k[key[:-1]] for k in known if key[:-1] in k), default=nan)
         a_us, b_us = (float(np.exp(np.log(t["median_us"]).mean())) for t in (a, b))
         flags = tuple(dict.fromkeys(f for t in (a, b) for x in t["flags"] for f in x))
         device, clock, cache, op, place, arm = key
@@ -130,7 +129,7 @@ def compare_files(base: pd.DataFrame, new: pd.DataFrame, band: float = BAND) -> 
     return out
 
 
-def _named_alike(*tables: pd.DataFrame) -> list[pd.DataFrame]:
+def named_alike(*tables: pd.DataFrame) -> list[pd.DataFrame]:
     """The tables with their arms named as in one: a label holds what differs within its table."""
     asked = [row for t in tables for row in _asked(t)]
     rows = pd.concat([t[["op", "variant"]] for t in tables])

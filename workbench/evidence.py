@@ -17,6 +17,7 @@ from .ops import OPS
 from .reader import load as read
 
 WARM = 1.05  # times the copy ceiling; no memory gives more, so part of the bytes came from a cache
+TURNOVER = 2.0  # times the L2 that rotating sets are to touch
 DRIFT = 0.02  # between the medians of the first and the second half of the samples
 SPREAD = 0.10  # standard deviation over the median, at which pyperf calls samples unstable too
 NORMAL = 3.29  # standard deviations from the 5th to the 95th percentile
@@ -34,17 +35,20 @@ def load(*paths: Path | str) -> pd.DataFrame:
 def derived(table: pd.DataFrame) -> pd.DataFrame:
     """`table` with place, l2_ratio, copy_share, roofline_*, and the flags that show on reading.
 
-    place: the workload fields that are not the op's default, as text. l2_ratio: least bytes of a
-    call, times its sets of inputs, over the size of the L2. copy_share: least bytes a second over
-    the measured copy ceiling of the device. roofline_us, roofline_limit and roofline_share: the
-    least time that the counted work allows at the measured ceilings, what sets it, and its share of
-    the time. All are missing where no ceiling of the device is known.
+    place: the workload fields that are not the op's default, as text. l2_ratio: distinct bytes
+    that a call, or all sets of a rotation, touch at least, over the size of the L2; resident: they
+    fit and are not evicted. copy_share: least bytes a second over the measured copy ceiling of the
+    device. roofline_us, roofline_limit and roofline_share: the least time that the counted work
+    allows at the measured ceilings, what sets it, and its share of the time. All are missing where
+    no ceiling of the device is known.
     """
     table = table.copy()
     table["place"] = places(table)
-    sets = _column(table, "index_sets", 1).fillna(1).clip(lower=1)
     l2 = _column(table, "environment.l2_bytes").replace(0, np.nan)
-    table["l2_ratio"] = _column(table, "cost.bytes") * sets / l2
+    touched = _column(table, "reuse_bytes").fillna(_column(table, "cost.bytes"))
+    table["l2_ratio"] = touched / l2
+    # what fits the L2 and is not evicted need not come from memory
+    table["resident"] = table["cache"].ne("cold") & (table["l2_ratio"] < 1)
     copy = {d: ceilings_of(table, d).copy_gb_per_s for d in table["environment.device"].unique()}
     ceiling = table["environment.device"].map(copy).astype(float)
     table["copy_share"] = table["gb_per_s"] / ceiling
@@ -71,17 +75,20 @@ def _floors(table: pd.DataFrame) -> dict[str, pd.Series]:
     us = pd.Series(np.nan, table.index)
     limit = pd.Series("", table.index, dtype=object)
     names = [c for c in table.columns if c.startswith("ledger.")]
-    known = [c for c in (*names, "cost.bytes", "cost.flops") if c in table]
+    known = [c for c in (*names, "cost.bytes", "cost.flops", "workload.dtype") if c in table]
     for device, part in table.groupby("environment.device"):
         measured = ceilings_of(table, device)
         if measured == Ceilings(device) or not known:
             continue
-        for _, rows in part.groupby(known, dropna=False, sort=False):
+        for _, rows in part.groupby([*known, "resident"], dropna=False, sort=False):
             counts = rows[known].iloc[0].dropna()
             ledger = {c.removeprefix("ledger."): n for c, n in counts.items() if c in names}
-            cost = {"least_bytes": counts.get("cost.bytes"),
-                    "useful_flops": counts.get("cost.flops")}  # fmt: skip
-            if found := floor(ledger or cost, measured):
+            flops = "useful_fp8_flops" if counts.get("workload.dtype") == "fp8" else "useful_flops"
+            cost = {"least_bytes": counts.get("cost.bytes"), flops: counts.get("cost.flops")}
+            counted = ledger or cost
+            if rows["resident"].iloc[0]:
+                counted.pop("least_bytes", None)
+            if found := floor(counted, measured):
                 us[rows.index], limit[rows.index] = found.us, found.limit
     share = us / table["median_us"]
     return {"roofline_us": us, "roofline_limit": limit, "roofline_share": share}
@@ -104,11 +111,15 @@ def _seen(table: pd.DataFrame, ceiling: pd.Series) -> list[list[str]]:
     cold = table["cache"].eq("cold") & (table["copy_share"] > WARM)
     drift = (_column(table, "halves") - 1).abs() > DRIFT
     spread = (table["high_us"] - table["low_us"]) / NORMAL / table["median_us"]
-    columns = zip(cold, drift, spread > SPREAD, table["gb_per_s"], ceiling,
-                  _column(table, "halves"), spread, strict=True)  # fmt: skip
+    near = table["cache"].eq("rotating") & (table["l2_ratio"] < TURNOVER)
+    columns = zip(cold, near, drift, spread > SPREAD, table["gb_per_s"], ceiling,
+                  table["l2_ratio"], _column(table, "halves"), spread, strict=True)  # fmt: skip
     out = []
-    for is_warm, drifts, spreads, rate, limit, halves, width in columns:
+    for is_warm, is_near, drifts, spreads, rate, limit, turned, halves, width in columns:
         seen = []
+        if is_near:
+            seen.append(f"warm when rotating: all sets touch {turned:.1f} times the L2, "
+                        f"{TURNOVER:g} would turn it over")  # fmt: skip
         if is_warm:
             seen.append(f"warm when cold: {rate:,.0f} GB/s over distinct bytes, a copy reaches "
                         f"{limit:,.0f}")  # fmt: skip
@@ -185,11 +196,14 @@ def pooled(table: pd.DataFrame) -> pd.DataFrame:
     """
     keys = [*CASE, "arm"]
     table = newest(table)
+    some = table.groupby(keys, dropna=False)["median_us"].transform("count") > 0
+    table = table[table["median_us"].notna() | ~some]  # a failure cannot stand for what has times
     groups = table.groupby(keys, sort=False, dropna=False)
     out = groups.head(1).copy()
     index = pd.MultiIndex.from_frame(out[keys])
     for name in ("median_us", "low_us", "high_us", "gb_per_s"):
         out[name] = groups[name].median().reindex(index).to_numpy()
+    out["roofline_share"] = out["roofline_us"] / out["median_us"]
     out["blocks"] = groups["median_us"].count().reindex(index).to_numpy()
     merged = groups["flags"].agg(lambda lists: list(dict.fromkeys(f for x in lists for f in x)))
     out["flags"] = merged.reindex(index).to_list()

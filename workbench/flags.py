@@ -2,7 +2,9 @@
 
 A flag is "name: what was seen". Figures draw a flagged point hollow, a claim refuses it; nothing is
 ever dropped. The flags here are seen while a study runs; `evidence` adds what only shows when
-records are read together (warm when cold, unstable).
+records are read together (warm when cold, warm when rotating, unstable, failed). A graph's replays
+run no Python, so nothing can be compiled in their window; only what moves bytes can be seen to be
+warm; an eager call's profile says nothing of its time.
 """
 
 from collections.abc import Iterable

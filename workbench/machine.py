@@ -60,11 +60,13 @@ def synchronize(device: str) -> None:
 
 
 @functools.cache
-def source_digest() -> str:
-    """A short digest of the package's Python files, whatever their order on disk."""
+def source_digest(modules: tuple[str, ...] = ()) -> str:
+    """A short digest of the package's Python files, whatever their order on disk, and `modules`."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(path.relative_to(PACKAGE).as_posix().encode() + path.read_bytes())
+    for module in modules:
+        digest.update(Path(module).read_bytes())
     return digest.hexdigest()[:12]
 
 

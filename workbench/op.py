@@ -4,7 +4,7 @@ An `Op` says what is computed, a `Variant` is one way to compute it, a `Verdict`
 way is right. Nothing here chooses a variant: whoever runs a kernel names it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any, NamedTuple
 
@@ -95,6 +95,8 @@ class Op:
     # (first inputs, fresh ones) -> the fresh ones on the first one's memory, where a server would
     # share it: what a clock rotates through. The first one's answer must not change.
     rotated: Callable[[Inputs, Inputs], Inputs] = lambda first, fresh: fresh
+    # Of the least bytes of several such sets, how many are counted more than once
+    shared_bytes: Callable[[Sequence[Inputs]], int] = lambda sets: 0
     # What of the inputs makes a time say nothing: indices that are dummies, out of range or twice
     doubts: Callable[[Inputs], list[str]] = lambda x: []
     variants: dict[str, Variant] = field(default_factory=dict)

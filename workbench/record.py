@@ -54,7 +54,7 @@ class Measurement:
     twin_us: list[float]  # of the study's first arm: the same arm once more in its turns (A/A)
     floor_us: float | None  # median of an empty kernel in the same turns
     index_sets: int  # sets of inputs that the calls went through; 1: each call read the same
-    reuse_bytes: int | None  # touched from one use of a set to its next; what sets share, each time
+    reuse_bytes: int | None  # distinct bytes touched from one use of a set to its next
     profile: dict | None  # one call under a profiler: span_us, kernels {name: [launches, us]}
     state: dict | None  # the GPU before, during and after: clocks, power, heat, throttling
     flags: list[str]  # what a reader should know before believing the samples

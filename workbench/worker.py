@@ -22,7 +22,7 @@ from .compiled import DoesNotFit, compile_for, fit
 from .digest import answer_digest
 from .gate import check
 from .interpreter import active, launches, repair
-from .machine import environment
+from .machine import environment, source_digest
 from .models.ledger import ledger
 from .modules import registry
 from .monitor import Monitor
@@ -30,7 +30,7 @@ from .op import Config, Inputs, Op, Output, Variant, Verdict, Workload
 from .timing.kineto import profiled
 
 TURNOVER = 2  # times the L2 that rotating sets read before one of them comes again
-MAX_SETS = 64
+MAX_SETS = 128
 
 
 def main(argv: list[str]) -> None:
@@ -45,7 +45,8 @@ def main(argv: list[str]) -> None:
         # Triton launches on the current device; a device without a number is the first
         torch.cuda.set_device(torch.device(device).index or 0)
     server = _Server(device, registry(modules), lambda m: replies.write(json.dumps(m) + "\n"))
-    server.send(asdict(environment(device)))
+    # an edited module is another build: its times must not be pooled with those before the edit
+    server.send(asdict(replace(environment(device), source=source_digest(modules))))
     for line in sys.stdin:
         server.send(server.answer(json.loads(line)))
 
@@ -139,11 +140,11 @@ class _Server:
             self.rotating = (None, ())
             first = self.inputs(op, w)
             l2 = environment(self.device).l2_bytes
-            count = index_sets(op.cost(first).bytes, l2)
             made = [first]
-            for i in range(1, count):
-                fresh = op.make_inputs(replace(w, seed=w.seed + i), self.device)
-                made.append(op.rotated(first, fresh))
+            while len(made) < (count := index_sets(distinct_bytes(op, made) // len(made), l2)):
+                for i in range(len(made), count):
+                    fresh = op.make_inputs(replace(w, seed=w.seed + i), self.device)
+                    made.append(op.rotated(first, fresh))
             self.rotating = (key, tuple(made))
         return self.rotating[1]
 
@@ -160,7 +161,7 @@ class _Server:
         """The arms of a task as calls, the first one once more (A/A), and an empty kernel."""
         clock = timing.CLOCKS[task["clock"]]
         sets = self.sets(op, w) if clock.rotates else (self.inputs(op, w),)
-        touched, calls = op.cost(sets[0]).bytes, {}
+        touched, calls = distinct_bytes(op, sets) // len(sets), {}
         for name, arm in task["arms"].items():
             v = op.variants[arm["variant"]]
             run = partial(_run, v, configured(v, arm["config"]))
@@ -196,10 +197,15 @@ def _run(v: Variant, config: Config, x: Inputs) -> Output:
     return v(x, config)
 
 
+def distinct_bytes(op: Op, sets) -> int:
+    """Bytes that calls on all of `sets` touch at least, each once."""
+    return sum(op.cost(x).bytes for x in sets) - op.shared_bytes(sets)
+
+
 def index_sets(set_bytes: int, l2_bytes: int) -> int:
     """How many sets of inputs, of so many distinct bytes each, read twice the L2 before a repeat.
 
-    At least 2, at most 64: many sets of few bytes cost memory and time on the gate.
+    At least 2, at most 128: many sets of few bytes cost memory and time on the gate.
     """
     turned = 1 + -(-TURNOVER * l2_bytes // set_bytes) if set_bytes else 2
     return max(2, min(MAX_SETS, turned))

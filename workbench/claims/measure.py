@@ -4,10 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .. import record, study
-from ..models.crossover import next_point
 from ..op import Op
 from .claim import Claim
-from .result import line_of
+from .result import line_of, next_of
 
 Report = Callable[[str], None]
 
@@ -32,15 +31,9 @@ def measure(
         rows += [record.as_row(m) for m in found]
         ahead = []
         if claim.axis and claim.refine and len(values) < claim.most_points:
-            point = _next(claim, op, rows, values)
-            if point is not None:
+            point = next_of(claim, line_of(claim, op, rows))
+            if point is not None and point not in values:
                 report(f"{claim.axis}={point:g}")
                 values.append(point)
                 ahead = claim.workloads(op, [point])
     return rows
-
-
-def _next(claim: Claim, op: Op, rows: list[dict], values: list) -> float | None:
-    whole = all(isinstance(v, int) for v in claim.values)
-    point = next_point(line_of(claim, op, rows).found, values, claim.refine, whole=whole)
-    return point if point is None or not whole else int(point)

@@ -12,7 +12,7 @@ from .. import record
 from ..comparison import Compared, Line, compare_arms, lines
 from ..evidence import derived
 from ..flags import summed
-from ..models.crossover import said
+from ..models.crossover import next_point, said
 from ..op import Op
 from .claim import Claim
 
@@ -53,9 +53,35 @@ def derive(claim: Claim, op: Op, rows: list[dict]) -> dict:
         "cases": [_case(c) for c in cases],
         "noise": max((c.noise for c in cases if c.noise == c.noise), default=None),
         "flags": summed(flags), "blocks": min(c.ratio.blocks for c in cases),
+        "notes": _notes(claim, timed, cases, line if claim.axis else None),
         "environment": dict(zip(SETUP, setups.pop(), strict=True)),
         "records": sorted(hash_of(r) for r in timed), "schema": SCHEMA,
     })  # fmt: skip
+
+
+def _notes(claim: Claim, rows: list[dict], cases, line: Line | None) -> list[str]:
+    """What of the measurement falls short of what the claim asks, or was not done in one go."""
+    out = []
+    short = [c.place or "default" for c in cases if c.ratio.blocks < claim.blocks]
+    if short:
+        out.append(f"fewer than {claim.blocks} process blocks: {'; '.join(short)}")
+    for what, key in (("GPUs of this kind", "uuid"), ("states of the source", "source")):
+        several = {r["environment"].get(key) for r in rows}
+        if len(several) > 1:
+            out.append(f"measured on {len(several)} {what}" if key == "uuid" else
+                       f"measured by {len(several)} {what}")  # fmt: skip
+    if line is not None and claim.refine and len(line.found.x) < claim.most_points:
+        point = next_of(claim, line)
+        if point is not None:
+            out.append(f"not as fine as asked: {claim.axis}={point:.6g} is the next point")
+    return out
+
+
+def next_of(claim: Claim, line: Line) -> float | None:
+    """The point along the axis that refinement would measure next; None when it is done."""
+    whole = all(isinstance(v, int) for v in claim.values)
+    point = next_point(line.found, line.found.x, claim.refine, whole=whole)
+    return point if point is None or not whole else int(point)
 
 
 def _asked_of(claim: Claim, op: Op, rows: list[dict]) -> list[dict]:

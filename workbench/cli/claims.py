@@ -63,7 +63,8 @@ def run(
 
 def _print(got: dict, path: Path) -> None:
     lines = [got["question"], f"{got['verdict']}: {got['said']}",
-             *(f"flagged: {flag}" for flag in got["flags"]), str(path)]  # fmt: skip
+             *(f"flagged: {flag}" for flag in got["flags"]),
+             *(f"note: {note}" for note in got["notes"]), str(path)]  # fmt: skip
     if got["noise"] is not None:
         lines.insert(2, f"A/A noise ±{got['noise']:.2%}, {got['blocks']} blocks, "
                      f"{got['environment']['device']}, {got['clock']}")  # fmt: skip

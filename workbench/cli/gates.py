@@ -32,7 +32,7 @@ def regress(
     from ..models.ratio import slowdown
     from ..record import plain
 
-    tables = load(base), load(new)
+    tables = comparison.named_alike(load(base), load(new))
     failed, absent = _lost(*tables)
     cases = comparison.compare_files(*tables)
     budgets = {"relative": relative, "absolute_us": absolute}
@@ -60,7 +60,7 @@ def regress(
 
 def _lost(base, new) -> tuple[list[str], list[str]]:
     """What BASE has times of and NEW has none: (what failed there, what is not there)."""
-    keys = ["environment.device", "clock", "op", "variant", "place"]
+    keys = ["environment.device", "clock", "op", "arm", "place"]
     timed = [set(t.loc[t["median_us"].notna(), keys].itertuples(index=False, name=None))
              for t in (base, new)]  # fmt: skip
     status = {tuple(r): s for *r, s in new[[*keys, "verdict.status"]].itertuples(index=False)}

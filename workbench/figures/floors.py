@@ -8,7 +8,7 @@ from ..evidence import ceilings_of
 from ..models.roofline import LIMITS, floor
 from .axes import COLORS, color_of, legend, one_setup, styled, timed
 
-MARKS = dict(zip(LIMITS, "os^Dv", strict=True))
+MARKS = dict(zip(LIMITS, "os^DPv", strict=True))
 
 
 @styled
@@ -54,4 +54,7 @@ def floors(table: pd.DataFrame, op: str) -> Figure:
 
 def _ledger(row: pd.Series) -> dict:
     counts = row[[c for c in row.index if c.startswith("ledger.")]].dropna()
-    return {c.removeprefix("ledger."): n for c, n in counts.items()}
+    found = {c.removeprefix("ledger."): n for c, n in counts.items()}
+    if row["resident"]:
+        found.pop("least_bytes", None)
+    return found

@@ -127,7 +127,8 @@ def _crossing(part: Part, where: np.ndarray, linear: bool, x: np.ndarray) -> Cro
     own = where[(part.low <= where) & (where <= part.high)]
     at = own[len(own) // 2] if len(own) else (part.low + part.high) / 2
     axis = x if linear else np.log(x)
-    sides = float(x[axis <= part.low].max()), float(x[axis >= part.high].min())
+    # a point on an end of the part is not beyond doubt
+    sides = float(x[axis < part.low].max()), float(x[axis > part.high].min())
     at, low, high = (_back(v, linear) for v in (at, part.low, part.high))
     return Crossing(at, low, high, _faster(part.after), sides)
 

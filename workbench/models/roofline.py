@@ -28,13 +28,20 @@ def _l2_gather(ceilings: Any, counts: Mapping[str, int]) -> float | None:
     return (ceilings.gather_l2_gb_per_s or {}).get(counts.get("row_bytes"))
 
 
+def memory_gb_per_s(ceilings: Any) -> float | None:
+    """The best rate that memory gave to anything: a gather that only reads may beat a copy."""
+    gathers = (ceilings.gather_memory_gb_per_s or {}).values()
+    return max((r for r in (ceilings.copy_gb_per_s, *gathers) if r), default=None)
+
+
 # name: (count, ceiling in units of `unit` a second, unit)
 LIMITS: dict[str, tuple[str, Callable[[Any, Mapping[str, int]], float | None], float]] = {
-    "memory": ("least_bytes", lambda c, counts: c.copy_gb_per_s, GIGA),
+    "memory": ("least_bytes", lambda c, counts: memory_gb_per_s(c), GIGA),
     "l2_gather": ("gathered_bytes", _l2_gather, GIGA),
     # reads only, of one warp group: gathered rows x (576 as K + 512 as V) x 2 bytes
     "shared_memory": ("shared_read_bytes", lambda c, counts: c.shared_gb_per_s, GIGA),
     "useful_arithmetic": ("useful_flops", lambda c, counts: c.bf16_tflop_per_s, TERA),
+    "fp8_arithmetic": ("useful_fp8_flops", lambda c, counts: c.fp8_tflop_per_s, TERA),
     "executed_arithmetic": ("executed_flops", lambda c, counts: c.bf16_tflop_per_s, TERA),
 }
 
@@ -42,8 +49,10 @@ LIMITS: dict[str, tuple[str, Callable[[Any, Mapping[str, int]], float | None], f
 def floor(counts: Mapping[str, int] | Cost, ceilings: Any) -> Floor | None:
     """The floor of a ledger, or of an op's cost; None where no limit is known.
 
-    `ceilings` has the fields `copy_gb_per_s`, `gather_l2_gb_per_s` ({row bytes: rate}),
-    `shared_gb_per_s` and `bf16_tflop_per_s`, each None where it was not measured.
+    `ceilings` has the fields `copy_gb_per_s`, `gather_l2_gb_per_s` and `gather_memory_gb_per_s`
+    ({row bytes: rate}),
+    `shared_gb_per_s`, `bf16_tflop_per_s` and `fp8_tflop_per_s`, each None where it was not
+    measured.
     """
     if isinstance(counts, Cost):
         counts = {"least_bytes": counts.bytes, "useful_flops": counts.flops}

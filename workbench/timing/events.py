@@ -1,7 +1,8 @@
 """Two CUDA events around one eager call with an evicted L2: what most harnesses do.
 
-For a variant that no graph can hold, since it reads the device on the host. A small kernel's time
-contains its launch: compare with `floor_us`, or take a graph clock.
+For a variant that no graph can hold, since it reads the device on the host. The host launches while
+the eviction still runs, so a call's launch is in its time only as far as it takes longer than that:
+compare with `floor_us`, or take a graph clock.
 """
 
 from collections.abc import Callable

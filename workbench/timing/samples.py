@@ -23,7 +23,7 @@ class Call:
 
     run: Callable[[Any], object]
     sets: tuple = (None,)
-    set_bytes: int = 0  # distinct bytes that a call touches, where known
+    set_bytes: int = 0  # distinct bytes over all sets, a set's share of them, where known
 
     def __call__(self):
         return self.run(self.sets[0])
@@ -39,8 +39,7 @@ class Prepared:
     sample: Callable[[], float]  # takes one sample: microseconds a call
     calls: int = 1  # a sample is the mean of this many
     sets: int = 1  # input sets that the calls go through
-    # bytes touched from one use of a set to its next; what sets share counts for each of them
-    reuse_bytes: int | None = None
+    reuse_bytes: int | None = None  # distinct bytes touched from one use of a set to its next
 
 
 @dataclass(frozen=True)
@@ -150,10 +149,15 @@ def shares(cost_us: Mapping[str, float], repeats: int, budget_s: float) -> dict[
 
 
 def rounds(count: Mapping[str, int]) -> Iterator[list[str]]:
-    """Who takes a sample in each round: forward, then backward, each as often as `count` says."""
+    """Who takes a sample in each round: forward, then backward, each as often as `count` says.
+
+    Every other round begins with the next arm, so that none always follows the same neighbour.
+    """
     names = list(count)
     for i in range(max(count.values(), default=0)):
-        order = names if i % 2 == 0 else reversed(names)
+        begin = i // 2 % len(names)
+        turned = names[begin:] + names[:begin]
+        order = turned if i % 2 == 0 else reversed(turned)
         yield [name for name in order if i < count[name]]
 
 

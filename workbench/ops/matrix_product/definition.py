@@ -46,7 +46,7 @@ class Output(NamedTuple):
 
 def bell(n: int, seed: int, dtype: torch.dtype, device: str) -> torch.Tensor:
     """[n, n] nearly normal numbers of variance 1, equal on every device: sums of four bytes."""
-    drawn = random_bytes((n, n, 8), seed, device)[..., :4]  # low bytes: a word's top bit is 0
+    drawn = random_bytes((n, n, 8), seed, device)[..., :4]  # four suffice for a bell
     summed = drawn.sum(-1, dtype=torch.int32)
     return ((summed - 510) * (1.0 / SPREAD)).to(dtype)
 

@@ -202,6 +202,13 @@ def rotated(first: Inputs, fresh: Inputs) -> Inputs:
     return fresh._replace(source=first.source, destination=first.destination, mask=first.mask)
 
 
+def shared_bytes(sets) -> int:
+    """Pages of the one pool that several sets touch, read and written."""
+    touched = [touched_pages(x) for x in sets]
+    again = sum(map(len, touched)) - len(torch.cat(touched).unique())
+    return 2 * again * footer_584.page_bytes(sets[0].page_size)
+
+
 def doubts(x: Inputs) -> list[str]:
     pages = x.source.shape[0]
     if x.indices is None or x.indices.numel() < 2:
@@ -258,6 +265,7 @@ page_split = Op(
     cost=cost,
     statistics=statistics,
     rotated=rotated,
+    shared_bytes=shared_bytes,
     doubts=doubts,
     writes=("destination", "mask"),
 )

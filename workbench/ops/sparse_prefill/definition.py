@@ -163,14 +163,19 @@ def compare(x: Inputs, actual: Output, expected: Output) -> Verdict:
     return Verdict("passed", error, budget)
 
 
+def _read_rows(x: Inputs) -> torch.Tensor:
+    """Which rows of the cache at least one token reads [S] bool."""
+    seen = torch.zeros(len(x.kv), dtype=torch.bool, device=x.kv.device)
+    seen[x.indices[valid_lanes(x)].long()] = True
+    return seen
+
+
 def cost(x: Inputs) -> Cost:
     """Read each selected row once however many tokens share it; read q, indices, write out, lse."""
     tokens, heads, _ = x.q.shape
-    valid = valid_lanes(x)
-    seen = torch.zeros(len(x.kv), dtype=torch.bool, device=x.kv.device)
-    seen[x.indices[valid].long()] = True
-    moved = int(seen.sum()) * D * 2 + tokens * heads * ((D + DC) * 2 + 4) + 4 * x.indices.numel()
-    return Cost(moved, 2 * heads * int(valid.sum()) * (D + DC))
+    rows = int(_read_rows(x).sum()) * D * 2
+    moved = rows + tokens * heads * ((D + DC) * 2 + 4) + 4 * x.indices.numel()
+    return Cost(moved, 2 * heads * int(valid_lanes(x).sum()) * (D + DC))
 
 
 def rotated(first: Inputs, fresh: Inputs) -> Inputs:
@@ -180,6 +185,13 @@ def rotated(first: Inputs, fresh: Inputs) -> Inputs:
     """
     first.kv.copy_(torch.where(first.kv.isnan(), fresh.kv, first.kv))
     return fresh._replace(kv=first.kv)
+
+
+def shared_bytes(sets) -> int:
+    """Rows of the one cache that several sets read."""
+    seen = [_read_rows(x) for x in sets]
+    union = torch.stack(seen).any(0)
+    return (sum(int(s.sum()) for s in seen) - int(union.sum())) * D * 2
 
 
 def doubts(x: Inputs) -> list[str]:
@@ -247,5 +259,6 @@ sparse_prefill = Op(
     cost=cost,
     statistics=statistics,
     rotated=rotated,
+    shared_bytes=shared_bytes,
     doubts=doubts,
 )
