@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from workbench.models.ledger import ledger
-from workbench.models.roofline import floor, share
+from workbench.models.roofline import floor, memory_gb_per_s, share
 from workbench.op import Cost, Tile
 from workbench.ops.sparse_prefill import definition as sparse_prefill
 
@@ -58,8 +58,8 @@ def test_the_best_that_memory_gave_to_anything_is_its_rate(copy, gathers, rate):
 
 
 def test_nothing_known_is_no_floor():
-    nothing = ceilings(copy_gb_per_s=None, gather_memory_gb_per_s=None, gather_l2_gb_per_s=None, shared_gb_per_s=None,
-                       bf16_tflop_per_s=None)  # fmt: skip
+    nothing = ceilings(copy_gb_per_s=None, gather_memory_gb_per_s=None, gather_l2_gb_per_s=None,
+                       shared_gb_per_s=None, bf16_tflop_per_s=None)  # fmt: skip
     assert floor(COUNTS, nothing) is None
     assert floor({}, ceilings()) is None
     assert floor(Cost(0, 0), ceilings()) is None, "a limit of nothing is no limit"

@@ -1,8 +1,8 @@
 """Clocks: arms take turns, every sample comes back, nothing but the work is inside a sample."""
 
 import gc
-from itertools import pairwise
 from functools import partial
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np

@@ -231,7 +231,8 @@ def _line(device: str, clock: str, rest: str, axis: str, found: list) -> Line:
     floors = [c.noise for _, c in found if c.noise == c.noise]
     flags = tuple(dict.fromkeys(f for _, c in found for f in c.flags))
     floor, first = max(floors, default=nan), found[0][1]
-    curve = crossover([x for x, _ in found], logs, noise=max(floors, default=0.0))
+    known = [0.0 if c.noise != c.noise else c.noise for _, c in found]
+    curve = crossover([x for x, _ in found], logs, noise=known)
     return Line(device, clock, rest, axis, first.a, first.b, tuple(c for _, c in found), curve,
                 floor, flags)  # fmt: skip
 

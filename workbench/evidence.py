@@ -12,6 +12,7 @@ import pandas as pd
 
 from . import record
 from .models.ceilings import Ceilings, ceilings
+from .models.ledger import LEDGERS
 from .models.roofline import floor
 from .ops import OPS
 from .reader import load as read
@@ -85,7 +86,8 @@ def _floors(table: pd.DataFrame) -> dict[str, pd.Series]:
             ledger = {c.removeprefix("ledger."): n for c, n in counts.items() if c in names}
             flops = "useful_fp8_flops" if counts.get("workload.dtype") == "fp8" else "useful_flops"
             cost = {"least_bytes": counts.get("cost.bytes"), flops: counts.get("cost.flops")}
-            counted = ledger or cost
+            # a variant's own counts are its floor; those of the question alone say too little of it
+            counted = ledger or ({} if rows["op"].iloc[0] in LEDGERS else cost)
             if rows["resident"].iloc[0]:
                 counted.pop("least_bytes", None)
             if found := floor(counted, measured):
@@ -171,6 +173,20 @@ def number(value) -> str:
     if isinstance(value, float | np.floating):
         return str(int(value)) if float(value).is_integer() else f"{value:g}"
     return str(value)
+
+
+def told_apart(places: list[str], op: str) -> tuple[str, list[str]]:
+    """(what all places of an op share, what tells each from the others), as text.
+
+    A field that varies is told of every place, at its default too.
+    """
+    found = [dict(word.split("=", 1) for word in place.split()) for place in places]
+    default = vars(OPS[op].Workload()) if op in OPS else {}
+    names = list(dict.fromkeys(name for words in found for name in words))
+    values = {n: [words.get(n, number(default.get(n))) for words in found] for n in names}
+    varying = [n for n in names if len(set(values[n])) > 1]
+    shared = " ".join(f"{n}={values[n][0]}" for n in names if n not in varying)
+    return shared, [" ".join(f"{n}={values[n][i]}" for n in varying) for i in range(len(found))]
 
 
 def newest(table: pd.DataFrame, keys: list[str] | None = None) -> pd.DataFrame:

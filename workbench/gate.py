@@ -5,7 +5,9 @@ What a wrong kernel could hide behind is taken away first: memory that still hol
 (guard bytes), changed inputs (compared bit for bit), a host read that a graph would not repeat.
 """
 
+import traceback
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -111,7 +113,7 @@ def _run(v: Variant, x: Inputs, config: Config, device: str) -> Output | Verdict
         synchronize(device)
     except Exception as error:  # a kernel that cannot run is a result, not the end of a study
         if watch.read is None:
-            return Verdict("error", why=_told(error))
+            return Verdict("error", why=_told(error) + _place(error, v))
     if watch.read is not None:
         why = f"{watch.read} reads the device on the host, yet the variant calls itself capturable"
         return Verdict("incorrect", why=why)
@@ -127,6 +129,13 @@ def _trespass(x: Inputs, kept: dict, guards: dict) -> str | None:
         if not (before == GUARD).all() or not (behind == GUARD).all():
             return f"memory beside {name} was written"
     return None
+
+
+def _place(error: Exception, v: Variant) -> str:
+    """The last line of the variant's own file that the exception went through."""
+    own = v.run.__code__.co_filename
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == own]
+    return f" ({Path(own).name}:{lines[-1]})" if lines else ""
 
 
 def _told(error: Exception) -> str:

@@ -19,7 +19,7 @@ MOST = 24  # points that are added in one go
 
 def refined(
     paths: list[Path], names: tuple[str, str], axis: str, clock: str | None, resolution: float,
-    report: Callable[[str], None],
+    report: Callable[[str], None], modules: tuple[str, ...] = (),
 ) -> int:  # fmt: skip
     """Add points of arms `names` to the one file of `paths` until each crossing is narrow.
 
@@ -32,7 +32,7 @@ def refined(
         raise ValueError(f"--refine adds to one file of records, here are {len(found)}")
     path = found[0]
     kept = record.read(path)
-    ops, known = registry(), dict.fromkeys(r["op"] for r in kept)
+    ops, known = registry(modules), dict.fromkeys(r["op"] for r in kept)
     if len(known) != 1:
         raise ValueError(f"--refine measures one op, {path} holds {', '.join(known) or 'none'}")
     op = ops[choose("op", *known, ops)]
@@ -58,7 +58,8 @@ def refined(
         w = op.Workload(**like["workload"] | {axis: typed(point)})
         arms = [_arm(op, rows[table.index[table["arm"] == arm_in(table, n)][0]]) for n in names]
         blocks = max(c.ratio.blocks for c in line.cases)
-        list(study.run(arms, [w], clocks=[line.clock], blocks=blocks, to=path))
+        list(study.run(arms, [w], clocks=[line.clock], blocks=blocks, modules=modules,
+                       to=path))  # fmt: skip
         taken.append(point)
     return len(taken)
 

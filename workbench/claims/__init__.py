@@ -10,6 +10,7 @@ from .check import difference as difference
 from .check import named as named
 from .check import read_result as read_result
 from .claim import Claim as Claim
+from .claim import modules_of as modules_of
 from .claim import read_claim as read_claim
 from .measure import measure as measure
 from .result import cases_of as cases_of

@@ -72,7 +72,8 @@ def check(claim: Claim, op: Op, result: dict, rows: list[dict]) -> list[str]:
     """
     kept, asked = named(result, rows), len(result["records"])
     if len(kept) != asked:
-        return [f"{asked - len(kept)} of {asked} records are not there or were changed"]
+        return [f"{asked - len(kept)} of {asked} records are not among those that were looked at, "
+                "or were changed: name their file"]  # fmt: skip
     try:
         again = json.loads(json.dumps(derive(claim, op, kept)))
     except ValueError as error:
@@ -104,6 +105,9 @@ def difference(one: dict, other: dict) -> list[str]:
         if one.get(name) != other.get(name):
             raise ValueError(f"not the same claim: {name} is {one.get(name)!r} and "
                              f"{other.get(name)!r}")  # fmt: skip
+    for side, result in (("first", one), ("second", other)):
+        if result["verdict"] == "INVALID":
+            raise ValueError(f"the {side} result is INVALID: flagged records compare nothing")
     setups = one["environment"], other["environment"]
     apart = [f"{k}: {setups[0].get(k)} and {setups[1].get(k)}"
              for k in SETUP if setups[0].get(k) != setups[1].get(k)]  # fmt: skip

@@ -19,6 +19,7 @@ class Claim(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     question: str = Field(min_length=1)
+    module: str | None = Field(default=None, description="a file with variants, from the claim's")
     op: str
     a: str = Field(description="an arm: a variant, and config fields behind it: union group=4")
     b: str = Field(description="the arm that is asked about: a ratio below 1 says b is faster")
@@ -85,3 +86,8 @@ def first_fault(error: ValidationError) -> str:
     if first["type"] in ("missing", "value_error"):  # the value is the whole mapping
         return where + first["msg"].removeprefix("Value error, ")
     return f"{where}{first['msg']}, got {first['input']!r:.80}"
+
+
+def modules_of(claim: Claim, file: Path) -> list[Path]:
+    """The file with variants that a claim names, from its own folder; none where it names none."""
+    return [file.parent / claim.module] if claim.module else []

@@ -13,6 +13,7 @@ from ..comparison import Compared, Line, compare_arms, lines
 from ..evidence import derived
 from ..flags import summed
 from ..models.crossover import next_point, said
+from ..models.ratio import as_share
 from ..op import Op
 from .claim import Claim
 
@@ -51,7 +52,7 @@ def derive(claim: Claim, op: Op, rows: list[dict]) -> dict:
     return record.plain({
         "question": claim.question, **found, "a": claim.a, "b": claim.b, "clock": claim.clock,
         "cases": [_case(c) for c in cases],
-        "noise": max((c.noise for c in cases if c.noise == c.noise), default=None),
+        "noise": max((as_share(c.noise) for c in cases if c.noise == c.noise), default=None),
         "flags": summed(flags), "blocks": min(c.ratio.blocks for c in cases),
         "notes": _notes(claim, timed, cases, line if claim.axis else None),
         "environment": dict(zip(SETUP, setups.pop(), strict=True)),

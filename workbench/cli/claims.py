@@ -39,8 +39,8 @@ def run(
     from ..machine import environment, resolve_device
     from .kernels import op_named
 
-    module = o.files(module)
     claim = claims.read_claim(file)
+    module = o.files([*(module or ()), *claims.modules_of(claim, file)])
     op = op_named(claim.op, module)
     claim.workloads(op), claim.arms(op)  # what is off is told before anything runs
     if derive_from:
@@ -62,7 +62,8 @@ def run(
 
 
 def _print(got: dict, path: Path) -> None:
-    lines = [got["question"], f"{got['verdict']}: {got['said']}",
+    would_be = f" (would be {got['would_be']})" if "would_be" in got else ""
+    lines = [got["question"], f"{got['verdict']}{would_be}: {got['said']}",
              *(f"flagged: {flag}" for flag in got["flags"]),
              *(f"note: {note}" for note in got["notes"]), str(path)]  # fmt: skip
     if got["noise"] is not None:
@@ -87,7 +88,7 @@ def check(
     from .kernels import op_named
 
     claim = claims.read_claim(file)
-    op = op_named(claim.op, o.files(module))
+    op = op_named(claim.op, o.files([*(module or ()), *claims.modules_of(claim, file)]))
     paths = [result] if result else sorted(file.parent.glob(f"{file.stem}.*.json"))
     if not paths:
         raise FileNotFoundError(f"no result of {file} beside it: `workbench claim run` writes one")

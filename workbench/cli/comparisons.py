@@ -90,7 +90,8 @@ def _clocked(table, clock: str | None):
 
 
 def _show(cases: list, figure: Path | None, json: bool) -> None:
-    from ..models.ratio import geomean
+    from ..evidence import told_apart
+    from ..models.ratio import as_share, geomean
     from ..record import plain
 
     mean = geomean(c.ratio.value for c in cases)
@@ -102,17 +103,22 @@ def _show(cases: list, figure: Path | None, json: bool) -> None:
         o.print_json(plain({"cases": [asdict(c) for c in cases], "geomean": asdict(mean)}))
         return
     devices = sorted({c.device for c in cases})
+    places = {op: told_apart([c.place for c in cases if c.op == op], op)
+              for op in dict.fromkeys(c.op for c in cases)}  # fmt: skip
+    own = {op: iter(each) for op, (_, each) in places.items()}
     rows = [
         [*[c.device] * (len(devices) > 1), c.op, c.b if c.a == c.b else f"{c.b} / {c.a}",
-         c.place or "default", c.clock, f"{c.a_us:,.1f}", f"{c.b_us:,.1f}", f"{c.ratio.value:.3f}",
+         next(own[c.op]) or "default", c.clock, f"{c.a_us:,.1f}", f"{c.b_us:,.1f}",
+         f"{c.ratio.value:.3f}",
          f"{c.ratio.low:.3f}-{c.ratio.high:.3f}" if c.ratio.low == c.ratio.low else "one block",
-         f"±{c.noise:.2%}" if c.noise == c.noise else "-", c.verdict,
+         f"±{as_share(c.noise):.2%}" if c.noise == c.noise else "-", c.verdict,
          ", ".join(dict.fromkeys(f.split(":")[0] for f in c.flags))]
         for c in cases
     ]  # fmt: skip
     columns = [*["device"] * (len(devices) > 1), "op", "arm", "workload", "clock", "a us", "b us",
                "b/a", "95 %", "A/A", "", "flags"]  # fmt: skip
-    o.out.print(o.grid(" / ".join(devices), columns, rows, right=columns.index("a us")))
+    title = " · ".join([" / ".join(devices), *(s for s, _ in places.values() if s)])
+    o.out.print(o.grid(title, columns, rows, right=columns.index("a us")))
     o.out.print(f"geometric mean {mean.value:.3f} of {mean.cases} cases: {mean.below} below 1, "
                 f"{mean.above} above", highlight=False)  # fmt: skip
 
@@ -128,6 +134,7 @@ def crossover(
                                          "crossing is wide; they are added to RECORDS.")] = False,
     to_within: Annotated[float, typer.Option(min=0.001, help="high / low - 1 of a crossing that "
                                              "is narrow enough.")] = 0.1,
+    module: o.Modules = None,
     figure: Picture = None,
     json: o.AsJson = False,
 ) -> int:  # fmt: skip
@@ -139,6 +146,7 @@ def crossover(
     from ..evidence import load
     from ..flags import summed
     from ..models.crossover import said
+    from ..models.ratio import as_share
     from ..record import plain
 
     if y is not None and figure is None:
@@ -147,7 +155,8 @@ def crossover(
         from ..refinement import refined
 
         with o.progress(24) as (advance, say):
-            refined(records, (a, b), axis, clock, to_within, lambda t: (advance(), say(t)))
+            refined(records, (a, b), axis, clock, to_within, lambda t: (advance(), say(t)),
+                    o.files(module))  # fmt: skip
     found = list(lines(_clocked(load(*records), clock), a, b, axis))
     if figure:
         _draw(found, y, figure)
@@ -156,7 +165,7 @@ def crossover(
                             for line in found]))  # fmt: skip
         return 0
     for line in found:
-        noise = f", A/A ±{line.noise:.2%}" if line.noise == line.noise else ""
+        noise = f", A/A ±{as_share(line.noise):.2%}" if line.noise == line.noise else ""
         place = f" {line.place}" if line.place else ""
         o.out.print(f"{line.device} {line.clock}{place}: "
                     f"{said(line.found, line.a, line.b, axis)}{noise}", markup=False,

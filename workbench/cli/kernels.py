@@ -50,6 +50,10 @@ def list_variants(
         o.print_json({"variants": rows, "suites": suites})
         return 0
     for p in chosen.values():
+        if op is not None:
+            told = " ".join(f"{k}={x}" for k, x in asdict(p.Workload()).items())
+            o.out.print(f"[bold]workload[/] [dim](-w changes a field)[/] {escape(told)}",
+                        highlight=False)  # fmt: skip
         o.out.print(f"[bold]{p.name}[/]  [dim]suites: {', '.join(p.suites)}[/]")
         for row in rows:
             if row["op"] == p.name:

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Group
+from rich.text import Text
 
 from . import options as o
 
@@ -14,31 +16,47 @@ def register(app: typer.Typer) -> None:
 
 
 def summary(table):
-    """A rich table: a row for each case and arm, with its speed-up over the case's first arm."""
-    from ..evidence import CASE, pooled
+    """A rich table for each op: a row for each case and arm, with its speed-up over the first arm.
+
+    What all rows of an op share stands in its title.
+    """
+    from ..evidence import pooled
 
     table = pooled(table)
-    timed = table["median_us"].notna()
-    base = table[timed].groupby(CASE, dropna=False)["median_us"].first()
-    rows = []
-    for _, r in table.iterrows():
+    return Group(*(_of_op(op, rows) for op, rows in table.groupby("op", sort=False)))
+
+
+def _of_op(op: str, table):
+    from ..evidence import CASE, told_apart
+
+    fields = [c for c in table.columns if c.startswith("workload.")]
+    fields = [c for c in fields if table[c].nunique() > 1 and table[c].dtype.kind in "if"]
+    table = table.sort_values(fields, kind="stable") if fields else table
+    shared, own = told_apart(list(table["place"]), op)
+    base = table[table["median_us"].notna()].groupby(CASE, dropna=False)["median_us"].first()
+    several = table["clock"].nunique() > 1, table["environment.device"].nunique() > 1
+    rows, reasons = [], {}
+    for (_, r), place in zip(table.iterrows(), own, strict=True):
+        head = [r["arm"], place or "default",
+                *[r["clock"]] * several[0], *[r["environment.device"]] * several[1]]  # fmt: skip
         if r["median_us"] != r["median_us"]:
-            why = (r["verdict.why"] or "")[:70]
-            rows.append([r["op"], r["arm"], r["place"] or "default", r["verdict.status"],
-                         *"-------", why])  # fmt: skip
+            mark = reasons.setdefault(r["verdict.why"] or "", len(reasons) + 1)
+            rows.append([*head, f"{r['verdict.status']} [{mark}]", *[""] * 5])
             continue
         share = r["roofline_share"]
-        floor = f"{share:.0%} {r['roofline_limit'].replace('_', ' ')}" if share == share else "-"
+        floor = f"{share:.0%} {r['roofline_limit'].replace('_', ' ')}" if share == share else ""
         rows.append([
-            r["op"], r["arm"], r["place"] or "default", r["clock"], f"{r['median_us']:,.1f}",
-            f"{r['low_us']:,.1f}-{r['high_us']:,.1f}", int(r["samples"]), int(r["blocks"]),
-            f"{base[tuple(r[c] for c in CASE)] / r['median_us']:.2f}x", f"{r['gb_per_s']:,.1f}",
-            floor, ", ".join(dict.fromkeys(f.split(":")[0] for f in r["flags"])),
+            *head, f"{r['median_us']:,.1f}", f"{r['low_us']:,.1f}-{r['high_us']:,.1f}",
+            int(r["blocks"]), f"{base[tuple(r[c] for c in CASE)] / r['median_us']:.2f}x", floor,
+            ", ".join(dict.fromkeys(f.split(":")[0] for f in r["flags"])),
         ])  # fmt: skip
-    columns = ["op", "arm", "workload", "clock", "median us", "5-95 %", "n", "blocks", "speed-up",
-               "GB/s", "of floor", ""]  # fmt: skip
-    title = " / ".join(sorted(table["environment.device"].unique()))
-    return o.grid(title, columns, rows, right=4)
+    columns = ["arm", "workload", *["clock"] * several[0], *["device"] * several[1], "median us",
+               "5-95 %", "blocks", "speed-up", "of floor", ""]  # fmt: skip
+    title = [op, *table["environment.device"].unique()[: 1 - several[1]],
+             *table["clock"].unique()[: 1 - several[0]], shared]  # fmt: skip
+    grid = o.grid(" · ".join(filter(None, title)), columns, rows, right=columns.index("median us"))
+    told = (Text(f"[{mark}] {why}", "dim") for why, mark in reasons.items())
+    return Group(grid, *told, "")
 
 
 def show(
@@ -71,8 +89,9 @@ def figures(
     """Draw every figure that the records allow, one set a device and clock; and every claim's."""
     from .. import figures as f
     from ..evidence import load
+    from ..record import found
 
-    files = records or sorted(Path("traces/records").glob("*/*.jsonl"))
+    files = records or sorted(found("traces/records").glob("*/*.jsonl"))
     with o.waiting("drawing"):
         made = f.draw_all(load(*files), to)
         if not records:
@@ -94,10 +113,10 @@ def _claims(to: Path) -> list[Path]:
     from ..modules import registry
 
     made = []
-    for path in sorted(Path("claims").glob("*.*.json")):
+    for path in sorted(record.found("claims").glob("*.*.json")):
         name, device = path.name.removesuffix(".json").split(".", 1)
         claim = claims.read_claim(path.with_name(f"{name}.yaml"))
-        folder = Path("traces/records") / device
+        folder = record.found(Path("traces/records") / device)
         rows = claims.named(claims.read_result(path), record.rows(folder))
         op = registry()[claim.op]
         figure = (f.ratio_line(claims.line_of(claim, op, rows), claim.question) if claim.axis

@@ -31,9 +31,12 @@ class Piece(NamedTuple):
     end: float
 
 
-def parts(axis: np.ndarray, logs: np.ndarray, confidence: float, noise: float) -> list[Part]:
-    """The confidence set of the crossings of `logs` [points, blocks] along a rising `axis`."""
-    pieces = [_piece(*logs[i : i + 2], confidence, noise) for i in range(len(axis) - 1)]
+def parts(axis: np.ndarray, logs: np.ndarray, confidence: float, noise: np.ndarray) -> list[Part]:
+    """The confidence set of the crossings of `logs` [points, blocks] along a rising `axis`.
+
+    `noise` [points]: the floor at each point, straight between them.
+    """
+    pieces = [_piece(*logs[i : i + 2], confidence, noise[i : i + 2]) for i in range(len(axis) - 1)]
     found = _merged(axis, pieces)
     edges = [axis[0], *(end for part in found for end in part), axis[-1]]
     signs = [_sign(axis, pieces, *edges[i : i + 2]) for i in range(0, len(edges), 2)]
@@ -49,8 +52,8 @@ def zeros(axis: np.ndarray, means: np.ndarray) -> np.ndarray:
     return np.sort(np.concatenate([between, axis[means == 0]]))
 
 
-def _piece(left: np.ndarray, right: np.ndarray, confidence: float, noise: float) -> Piece:
-    """Solve mean(u)^2 <= max(t^2 var(u) / n, noise^2), over blocks of left + u (right - left)."""
+def _piece(left: np.ndarray, right: np.ndarray, confidence: float, noise) -> Piece:
+    """Solve mean(u)^2 <= max(t^2 var(u) / n, noise(u)^2), of blocks' left + u (right - left)."""
     both = ~(np.isnan(left) | np.isnan(right))
     left, change, n = left[both], (right - left)[both], int(both.sum())
     if n < 2:
@@ -61,11 +64,12 @@ def _piece(left: np.ndarray, right: np.ndarray, confidence: float, noise: float)
     b = 2 * (m0 * m1 - k * float(left @ change))
     c = m0 * m0 - k * float(left @ left)
     zero = [-m0 / m1] if m1 else []
-    edges = [(way * noise - m0) / m1 for way in (-1, 1)] if m1 else []
+    n0, n1 = float(noise[0]), float(noise[1] - noise[0])
+    edges = [(way * n0 - m0) / (m1 - way * n1) for way in (-1, 1) if m1 != way * n1]
     cuts = sorted({0.0, 1.0, *(u for u in _roots(a, b, c) + zero + edges if 0 < u < 1)})
     middles = [(s, e, (s + e) / 2) for s, e in pairwise(cuts)]
     found = [(s, e) for s, e, u in middles
-             if (a * u + b) * u + c <= 0 or abs(m0 + m1 * u) < noise]  # fmt: skip
+             if (a * u + b) * u + c <= 0 or abs(m0 + m1 * u) < n0 + n1 * u]  # fmt: skip
     # Blocks without any spread leave the zero alone, which rounding may put outside.
     found += [(u, u) for u in zero if 0 <= u <= 1 and not any(s <= u <= e for s, e in found)]
     return Piece(sorted(found), m0, m0 + m1)

@@ -70,26 +70,27 @@ class Row(NamedTuple):
 
 
 def crossover(
-    x, log_ratios, *, confidence: float = 0.95, band: float = 0.005, noise: float = 0.0
+    x, log_ratios, *, confidence: float = 0.95, band: float = 0.005, noise=0.0
 ) -> Crossover:
     """Find where B over A passes 1 from log ratios [points, blocks], paired by block.
 
     A nan cell is a block that lacks the point; a stretch uses the blocks that have both its ends.
     `band` is for `at_ends` alone; where the mean log ratio is below `noise`, the floor of an A/A
-    pair, nobody is called faster. Raises ValueError on fewer than two points, on an x given twice
-    and on a point that no block has.
+    pair (one number, or one for each x), nobody is called faster. Raises ValueError on fewer than
+    two points, on an x given twice and on a point that no block has.
     """
+    floor = np.broadcast_to(np.asarray(noise, dtype=float), np.shape(x))[np.argsort(x)]
     x, logs = _checked(x, log_ratios)
     linear = bool(x[0] <= 0)
     axis = x if linear else np.log(x)
     points = tuple(from_logs(row[~np.isnan(row)], confidence) for row in logs)
-    found = parts(axis, logs, confidence, noise)
+    found = parts(axis, logs, confidence, floor)
     where = zeros(axis, np.nanmean(logs, axis=1))
     crossings = [_crossing(p, where, linear, x) for p in found if p.before * p.after < 0]
     # between points that are beyond doubt, on one side, only missing cells can bend the curve
     doubted = [p for p in found if p.before * p.after <= 0 or _holds_a_point(p, axis)]
     unresolved = [_unresolved(p, where, linear) for p in doubted if p.before * p.after >= 0]
-    ends = (verdict(points[0], band, noise), verdict(points[-1], band, noise))
+    ends = tuple(verdict(points[i], band, float(floor[i])) for i in (0, -1))
     return Crossover(
         x=tuple(map(float, x)), linear=linear, points=points, crossings=tuple(crossings),
         unresolved=tuple(unresolved), at_ends=ends, count=len(crossings),
@@ -197,7 +198,8 @@ def frontier(y_values: Sequence[float], crossovers: Sequence[Crossover]) -> list
 def said(found: Crossover, a: str = "A", b: str = "B", axis: str = "") -> str:
     """The finding in one sentence, with the names of A, of B and of the axis."""
     names, mark = {"A": a, "B": b}, f"{axis}=" if axis else ""
-    number = lambda v: f"{float(f'{v:.4g}'):.12g}"  # noqa: E731
+    whole = all(v.is_integer() for v in found.x) and found.x[-1] > 10
+    number = lambda v: f"{v:.0f}" if whole else f"{float(f'{v:.4g}'):.12g}"  # noqa: E731
     if found.winner:
         return f"none in range: {names[found.winner]} is faster everywhere"
     changes = [_change(c, names, mark, number) for c in found.crossings]

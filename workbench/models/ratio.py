@@ -128,6 +128,11 @@ def noise(first_us, twin_us) -> float:
     return max(abs(math.log(end)) for end in ends)
 
 
+def as_share(log_ratio: float) -> float:
+    """A log ratio as a share of the time, as people write it: 0.4 becomes 0.49."""
+    return math.expm1(log_ratio)
+
+
 def geomean(values: Iterable[float]) -> Geomean:
     """The geometric mean of ratios with its counts. Raises ValueError on none or on no ratio."""
     values = list(values)
