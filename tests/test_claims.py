@@ -5,15 +5,13 @@ import json
 import math
 import shutil
 from dataclasses import asdict, replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from test_cli import call
 from test_records import ENVIRONMENT, made
 
-from workbench import claims, record, study
-from workbench.claims.claim import Claim
+from workbench import claims, record
 from workbench.ops import OPS
 
 ROOT = Path(__file__).parents[1]
@@ -21,15 +19,6 @@ SHIPPED = sorted((ROOT / "claims").glob("*.*.json"))
 GPU = replace(ENVIRONMENT, device="a GPU", capability="9.0", driver="1", cuda="13")
 ASKED = {"question": "When?", "op": "sparse_prefill", "a": "per_token", "b": "union",
          "clock": "graph_hot", "axis": "tokens", "values": [64, 256, 1024, 4096]}  # fmt: skip
-TINY = """question: Is the masked copy faster in plain torch?
-op: page_split
-a: eager_full
-b: eager_masked
-clock: wall_clock
-workload: {pages: 4}
-blocks: 2
-repeats: 5
-"""
 
 
 def planted(ratio, values=ASKED["values"], blocks=3, axis="tokens", **changes) -> list:
@@ -109,7 +98,7 @@ def test_an_untouched_result_holds(claim):
     assert done.exit_code == 0 and done.stdout.strip().endswith("holds")
     result = json.loads(result_of(claim).read_text())
     assert result["verdict"] == "CROSSES" and result["crossings"][0]["between"] == [256, 1024]
-    assert result["noise"] == pytest.approx(math.log(1.0005)) and result["blocks"] == 3
+    assert result["noise"] == pytest.approx(0.0005) and result["blocks"] == 3
 
 
 def test_one_changed_digit_of_a_record_is_found(claim):
@@ -118,7 +107,7 @@ def test_one_changed_digit_of_a_record_is_found(claim):
 
     edited(claim.parent / "records.jsonl", change)
     done = checked(claim)
-    assert done.exit_code == 1 and "1 of 24 records are not there or were changed" in done.stdout
+    assert done.exit_code == 1 and "1 of 24 records are not among those" in done.stdout
 
 
 def test_a_missing_record_is_found(claim):
@@ -297,6 +286,12 @@ def test_a_diff_abstains_across_machines_and_says_why(claim):
     )
 
 
+def test_a_diff_of_what_is_invalid_abstains(claim):
+    done = call("claim", "diff", result_of(claim), differing(claim, lambda r: r.update(
+        verdict="INVALID")))  # fmt: skip
+    assert done.exit_code == 2 and "the second result is INVALID" in done.stderr
+
+
 def test_a_diff_of_two_claims_is_refused(claim):
     other = differing(claim, lambda r: r.update(b="union group=8"))
     done = call("claim", "diff", result_of(claim), other)
@@ -324,23 +319,6 @@ def test_a_crossing_that_moved_past_its_neighbours_is_a_difference(claim):
         "crossing: between 256.0 and 1024.0, and between 2000.0 and 4096.0"]  # fmt: skip
 
 
-# --- measured here
-
-def test_a_claim_is_measured_and_its_result_holds(tmp_path):
-    path, records = tmp_path / "tiny.yaml", tmp_path / "records.jsonl"
-    path.write_text(TINY)
-    done = call("claim", "run", path, "--device", "cpu", "--to", records)
-    assert done.exit_code in (0, 1), done.output  # a busy CPU may be unstable
-    rows, result = record.read(records), json.loads(result_of(path).read_text())
-    assert {(r["variant"], r["block"]) for r in rows} == {
-        (arm, block) for arm in ("eager_full", "eager_masked") for block in (0, 1)}  # fmt: skip
-    assert all(len(r["samples_us"]) == 5 for r in rows) and len(result["records"]) == 4
-    assert checked(path).exit_code == 0
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
-        ["tiny.yaml", "records.jsonl", "records.jsonl.lock", result_of(path).name]
-    )
-
-
 def test_a_failed_write_leaves_the_old_result(claim, monkeypatch):
     path = result_of(claim)
     before = path.read_bytes()
@@ -348,58 +326,3 @@ def test_a_failed_write_leaves_the_old_result(claim, monkeypatch):
     with pytest.raises(OSError, match="!"):
         claims.write_result(path, {"verdict": "SAME"})
     assert path.read_bytes() == before and not list(claim.parent.glob("*.partial"))
-
-
-# --- refinement
-
-def measured(monkeypatch, tmp_path, ratio, **changes):
-    """(the result of a claim whose studies are planted, the points in the order they were run)."""
-    asked, order = Claim.model_validate(ASKED | changes), []
-
-    def run(arms, workloads, *, to, blocks, **rest):
-        values = [getattr(w, asked.axis) for w in workloads]
-        order.extend(values)
-        found = planted(ratio, values, blocks, asked.axis, study=f"study {len(order)}")
-        record.append(to, *found)
-        return found
-
-    monkeypatch.setattr(study, "run", run)
-    op, to = OPS[asked.op], tmp_path / "r.jsonl"
-    rows = claims.measure(asked, op, to)
-    assert rows == record.read(to), "every record is in the file"
-    return claims.derive(asked, op, rows), order
-
-
-def staircase(value: float) -> float:
-    """A wave more from 529 on: 10 % slower below, 1 % faster above."""
-    return 1.10 if value < 529 else 0.99
-
-
-@pytest.mark.parametrize("values", [[64, 8192], [64, 256, 1024, 4096], [500, 512, 540, 600]])
-def test_refinement_closes_in_on_a_step(values, monkeypatch, tmp_path):
-    got, order = measured(monkeypatch, tmp_path, staircase, values=values, refine=0.01)
-    (c,) = got["crossings"]
-    low, high = c["between"]
-    assert low < 529 <= high and high / low <= 1.01, "the step lies between measured neighbours"
-    assert order[: len(values)] == values and len(order) == len(set(order)) <= 24
-    assert all(isinstance(v, int) for v in order), "tokens are whole"
-
-
-def test_refinement_closes_in_on_a_smooth_crossing(monkeypatch, tmp_path):
-    got, order = measured(monkeypatch, tmp_path, crossing, refine=0.05)
-    (c,) = got["crossings"]
-    assert c["between"][0] < c["low"] <= 700 <= c["high"] < c["between"][1]
-    inside = [v for v in sorted(order) if c["between"][0] <= v <= c["between"][1]]
-    assert all(b / a <= 1.05 for a, b in pairwise(inside)) and c["faster_beyond"] == "union"
-
-
-def test_refinement_stops_at_the_most_points_and_without_being_asked(monkeypatch, tmp_path):
-    _, order = measured(monkeypatch, tmp_path, staircase, refine=0.0001, most_points=7)
-    assert len(order) == 7
-    _, order = measured(monkeypatch, tmp_path / "two", staircase)
-    assert order == ASKED["values"]
-
-
-def test_refinement_adds_nothing_where_one_arm_always_wins(monkeypatch, tmp_path):
-    got, order = measured(monkeypatch, tmp_path, lambda v: 0.9, refine=0.01)
-    assert got["verdict"] == "FASTER" and order == ASKED["values"]

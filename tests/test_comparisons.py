@@ -178,7 +178,7 @@ def test_refinement_adds_points_like_those_of_the_file(file, monkeypatch):
 
     path, asked = file(planted(crossing, workload={"heads": 16})), []
 
-    def run(arms, workloads, *, clocks, blocks, to):
+    def run(arms, workloads, *, clocks, blocks, modules, to):
         asked.extend(workloads)
         assert [a.variant.name for a in arms] == ["per_token", "union"]
         assert dict(arms[1].changes)["group"] == 4 and (clocks, blocks) == (["graph_hot"], 3)

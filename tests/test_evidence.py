@@ -8,7 +8,15 @@ import pytest
 from test_records import ENVIRONMENT, as_schema_1, made
 
 from workbench import record
-from workbench.evidence import ceilings_of, derived, load, newest, pooled, shipped_ceilings
+from workbench.evidence import (
+    ceilings_of,
+    derived,
+    load,
+    newest,
+    pooled,
+    shipped_ceilings,
+    told_apart,
+)
 from workbench.models.ceilings import Ceilings
 from workbench.models.roofline import floor
 from workbench.op import Verdict
@@ -87,7 +95,7 @@ def test_two_ops_do_not_share_their_defaults():
 @pytest.mark.parametrize("reuse_bytes, ratio", [(None, 0.5), (3 * L2, 3.0)])
 def test_every_row_says_its_distinct_bytes_over_the_l2(reuse_bytes, ratio):
     cost = {"bytes": L2 // 2, "flops": 0}
-    found = table(gpu(cost=cost, reuse_bytes=reuse_bytes)).iloc[0]
+    found = table(gpu(cost=cost, reuse_bytes=reuse_bytes, cache="hot")).iloc[0]
     assert found["l2_ratio"] == pytest.approx(ratio) and found["resident"] == (ratio < 1)
 
 
@@ -132,7 +140,7 @@ def test_a_ceiling_of_another_device_says_nothing():
 def test_the_roofline_columns_are_those_of_ledger_or_cost_at_the_ceilings():
     counted = {"least_bytes": 4_000_000, "gathered_bytes": 0, "tokens": 8}
     bare = {"bytes": 8_000_000, "flops": 10}
-    found = table(copied(), gpu(2.0, ledger=counted), gpu(8.0, ledger=None, cost=bare),
+    found = table(copied(), gpu(2.0, ledger=counted), gpu(8.0, ledger=None, cost=bare, op="mine"),
                   gpu(8.0, ledger=None, cost=None))  # fmt: skip
     ceilings = Ceilings("a GPU", copy_gb_per_s=COPY_GB_PER_S)
     assert found["roofline_us"][1] == pytest.approx(floor(counted, ceilings).us)
@@ -269,3 +277,45 @@ def test_clocks_and_caches_and_devices_are_rows_of_their_own():
 
 def test_nothing_pools_to_nothing():
     assert len(pooled(table(gpu())[:0])) == 0
+
+
+# --- what is told of each row
+
+def test_what_varies_is_told_of_every_place_and_what_is_shared_once():
+    places = ["tokens=64 context=8192", "context=8192", "tokens=4096 context=8192"]
+    shared, own = told_apart(places, "sparse_prefill")
+    assert shared == "context=8192" and own == ["tokens=64", "tokens=2048", "tokens=4096"]
+    assert told_apart(["tokens=64"], "sparse_prefill") == ("tokens=64", [""])
+    assert told_apart(["a=1 b=2", "a=1 b=3"], "of a user") == ("a=1", ["b=2", "b=3"])
+
+
+# --- limits
+
+def test_an_fp8_product_is_held_against_its_own_ceiling():
+    flops = 10**12
+    fast = {"op": "matrix_product", "variant": "torch_matmul", "config": {}, "config_asked": {},
+            "cost": {"bytes": 1, "flops": flops}, "ledger": {}}  # fmt: skip
+    found = table(
+        gpu(1000.0, **fast, workload={"dtype": "bf16"}),
+        gpu(500.0, **fast, workload={"dtype": "fp8"}),
+    )
+    assert list(found["roofline_share"]) == pytest.approx([1.0, 1.0])
+
+
+def test_what_stays_in_the_l2_is_not_held_against_memory():
+    small = {"cost": {"bytes": L2 // 2, "flops": 0}, "op": "device_copy", "ledger": {}}
+    found = table(copied(), gpu(1.0, cache="hot", **small), gpu(1.0, cache="cold", **small))
+    assert list(found["roofline_limit"][1:]) == ["", "memory"]
+
+
+def test_an_op_that_has_a_ledger_has_no_floor_without_one():
+    question = {"cost": {"bytes": 400_000_000, "flops": 0}}
+    found = table(copied(), gpu(ledger=None, **question))
+    assert found["roofline_us"].isna().tolist() == [False, True]
+
+
+def test_a_failed_study_before_a_good_one_does_not_stand_for_it():
+    failed = gpu(study="a", verdict=Verdict("timeout"), samples_us=[], at="2026-01-01T00:00:00")
+    good = gpu(5.0, study="b", at="2026-01-02T00:00:00")
+    (row,) = pooled(table(failed, good)).to_dict("records")
+    assert (row["verdict.status"], row["median_us"], row["samples"]) == ("passed", 5.0, 20)

@@ -204,3 +204,15 @@ def test_what_no_interpreter_runs_is_unsupported_on_a_cpu():
     v = replace(PREFILL.variants["eager"], interpretable=False)
     verdict = check(v, TINY, device="cpu")
     assert verdict.status == "unsupported" and "needs a GPU" in verdict.why
+
+
+def test_an_edited_module_is_another_build(tmp_path):
+    from workbench.machine import source_digest
+
+    path = tmp_path / "mine.py"
+    path.write_text("# one")
+    one = source_digest((str(path),))
+    source_digest.cache_clear()
+    path.write_text("# two")
+    assert len({one, source_digest((str(path),)), source_digest()}) == 3
+    source_digest.cache_clear()

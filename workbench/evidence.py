@@ -81,7 +81,7 @@ def _floors(table: pd.DataFrame) -> dict[str, pd.Series]:
         measured = ceilings_of(table, device)
         if measured == Ceilings(device) or not known:
             continue
-        for _, rows in part.groupby([*known, "resident"], dropna=False, sort=False):
+        for _, rows in part.groupby(["op", *known, "resident"], dropna=False, sort=False):
             counts = rows[known].iloc[0].dropna()
             ledger = {c.removeprefix("ledger."): n for c, n in counts.items() if c in names}
             flops = "useful_fp8_flops" if counts.get("workload.dtype") == "fp8" else "useful_flops"
