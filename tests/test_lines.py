@@ -87,7 +87,9 @@ def test_the_noise_and_the_flags_of_a_line_are_those_of_its_points():
     rows[-1] = replace(rows[-1], flags=["busy: 1"])
     (line,) = lines(table(*rows), "per_token", "union", "pages")
     assert line.noise == max(c.noise for c in line.cases) > 1 and line.flags == ("busy: 1",)
-    assert not line.found.crossings, "every difference is within the noise"
+    assert line.found.at_ends == ("AMBIGUOUS", "FASTER"), "noise is of the point that has it"
+    (crossing,) = line.found.crossings
+    assert crossing.between == (128, 256)
 
 
 @pytest.mark.parametrize("axis, told", [

@@ -54,7 +54,7 @@ def test_no_arm_always_follows_the_same_one():
     before = {name: [a for a, b in pairwise(order) if b == name] for name in "abc"}
     for name, seen in before.items():
         assert set(seen) == set("abc"), name
-        assert max(map(seen.count, "abc")) < 0.5 * len(seen), (name, seen)
+        assert max(map(seen.count, "abc")) <= 0.5 * len(seen), (name, seen)
 
 
 def test_who_runs_is_told_before_each_use_and_between_is_outside_of_every_sample():
