@@ -70,8 +70,11 @@ def _answer(table, question: str) -> str:
     if not len(base):
         return f"{question}: {best['arm']} is the fastest at {place}."
     ratio = base["median_us"].median() / best["median_us"]
+    flags = [flag for flags in (best["flags"], *base["flags"]) for flag in flags]
+    kinds = ", ".join(dict.fromkeys(flag.partition(":")[0] for flag in flags))
     return (f"{question}: at {place}, {best['arm']} takes {best['median_us']:,.0f} us, "
-            f"{ratio:.1f} times faster than {base['variant'].iloc[0]}.")  # fmt: skip
+            f"{ratio:.1f} times faster than {base['variant'].iloc[0]}"
+            f"{f' (flagged: {kinds})' if kinds else ''}.")  # fmt: skip
 
 
 def _clock(device: str) -> str:
