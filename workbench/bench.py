@@ -39,8 +39,7 @@ def gate_says(
     try:
         reply = worker.call(task, limit_s)
     except Died as death:
-        status = "timeout" if death.timeout else "error"
-        return Checked(arm, Verdict(status, why=str(death)), arm.asked)
+        return Checked(arm, Verdict(death.status, why=str(death)), arm.asked)
     verdict = Verdict(**reply["verdict"])
     if verdict.status in ("incorrect", "error"):
         worker.stop()  # what a wrong kernel did to its process ends with it
@@ -130,8 +129,7 @@ class Bench:
                 turn = next(iter(left)) if death.turn == "twin" else death.turn
                 # without a turn no arm had begun: the inputs or the clock failed, for all
                 for at in [turn] if turn in left else list(left):
-                    status = "timeout" if death.timeout else "error"
-                    verdict = Verdict(status, why=f"while it was timed: {death}")
+                    verdict = Verdict(death.status, why=f"while it was timed: {death}")
                     found[int(at)] = replace(left.pop(at), verdict=verdict)
         return found, {}
 
@@ -156,8 +154,7 @@ class Bench:
             if not verdict.passed:
                 self.worker.stop()  # as after the gate
         except Died as death:
-            status = "timeout" if death.timeout else "error"
-            verdict = Verdict(status, why=f"on a further set of inputs: {death}")
+            verdict = Verdict(death.status, why=f"on a further set of inputs: {death}")
         return c if verdict.passed else replace(c, verdict=verdict)
 
 

@@ -136,3 +136,10 @@ def arm_labels(ops, variants, asked: list[dict], codes) -> list[str]:
         ]
         names[op, variant, code] = variant + (f" {', '.join(differs)}" if differs else "")
     return [names[key] for key in keys]
+
+
+def column(table, name: str, absent: float = math.nan):
+    """A column of a table, or `absent` in every row where no record has it."""
+    import pandas as pd
+
+    return table[name] if name in table else pd.Series(absent, table.index, dtype=float)

@@ -14,6 +14,7 @@ import pandas as pd
 from .columns import arm_labels
 from .evidence import CASE, newest, number
 from .fields import choose
+from .flags import merged
 from .models.crossover import Crossover, crossover
 from .models.ratio import Ratio, noise, ratio, verdict
 from .ops import OPS
@@ -95,7 +96,7 @@ def noises(timed: pd.DataFrame) -> dict[tuple, float]:
 def _compared(case, rows: pd.DataFrame, a: str, b: str, known: dict, band: float) -> Compared:
     pair = rows.pivot_table(index=["study", "block"], columns="arm", values="median_us")
     logs = np.log(pair[b] / pair[a])
-    flags = tuple(dict.fromkeys(f for each in rows["flags"] for f in each))
+    flags = merged(rows["flags"])
     a_us, b_us = (float(np.exp(np.log(pair[x]).mean())) for x in (a, b))
     r, floor = ratio(pair[a], pair[b], paired=True), known.get(case, nan)
     said = verdict(r, band, 0.0 if floor != floor else floor)
@@ -119,7 +120,7 @@ def compare_files(base: pd.DataFrame, new: pd.DataFrame, band: float = BAND) -> 
         r = ratio(a["median_us"], b["median_us"], paired=paired)
         floor = max((k[key[:-1]] for k in known if key[:-1] in k), default=nan)
         a_us, b_us = (float(np.exp(np.log(t["median_us"]).mean())) for t in (a, b))
-        flags = tuple(dict.fromkeys(f for t in (a, b) for x in t["flags"] for f in x))
+        flags = merged([*a["flags"], *b["flags"]])
         device, clock, cache, op, place, arm = key
         said = verdict(r, band, 0.0 if floor != floor else floor)
         out.append(Compared(device, clock, cache, op, place, arm, arm, a_us, b_us, r, floor, said,
@@ -229,7 +230,7 @@ def _line(device: str, clock: str, rest: str, axis: str, found: list) -> Line:
     for row, (_, c) in zip(logs, found, strict=True):
         row[: len(c.logs)] = c.logs
     floors = [c.noise for _, c in found if c.noise == c.noise]
-    flags = tuple(dict.fromkeys(f for _, c in found for f in c.flags))
+    flags = merged(c.flags for _, c in found)
     floor, first = max(floors, default=nan), found[0][1]
     known = [0.0 if c.noise != c.noise else c.noise for _, c in found]
     curve = crossover([x for x, _ in found], logs, noise=known)

@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 
 from . import record
+from .columns import column
+from .flags import TURNOVER, merged
 from .models.ceilings import Ceilings, ceilings
 from .models.ledger import LEDGERS
 from .models.roofline import floor
@@ -18,7 +20,6 @@ from .ops import OPS
 from .reader import load as read
 
 WARM = 1.05  # times the copy ceiling; no memory gives more, so part of the bytes came from a cache
-TURNOVER = 2.0  # times the L2 that rotating sets are to touch
 DRIFT = 0.02  # between the medians of the first and the second half of the samples
 SPREAD = 0.10  # standard deviation over the median, at which pyperf calls samples unstable too
 NORMAL = 3.29  # standard deviations from the 5th to the 95th percentile
@@ -45,8 +46,8 @@ def derived(table: pd.DataFrame) -> pd.DataFrame:
     """
     table = table.copy()
     table["place"] = places(table)
-    l2 = _column(table, "environment.l2_bytes").replace(0, np.nan)
-    touched = _column(table, "reuse_bytes").fillna(_column(table, "cost.bytes"))
+    l2 = column(table, "environment.l2_bytes").replace(0, np.nan)
+    touched = column(table, "reuse_bytes").fillna(column(table, "cost.bytes"))
     table["l2_ratio"] = touched / l2
     # what fits the L2 and is not evicted need not come from memory
     table["resident"] = table["cache"].ne("cold") & (table["l2_ratio"] < 1)
@@ -111,11 +112,11 @@ def shipped_ceilings(device: str) -> Ceilings:
 
 def _seen(table: pd.DataFrame, ceiling: pd.Series) -> list[list[str]]:
     cold = table["cache"].eq("cold") & (table["copy_share"] > WARM)
-    drift = (_column(table, "halves") - 1).abs() > DRIFT
+    drift = (column(table, "halves") - 1).abs() > DRIFT
     spread = (table["high_us"] - table["low_us"]) / NORMAL / table["median_us"]
     near = table["cache"].eq("rotating") & (table["l2_ratio"] < TURNOVER)
     columns = zip(cold, near, drift, spread > SPREAD, table["gb_per_s"], ceiling,
-                  table["l2_ratio"], _column(table, "halves"), spread, strict=True)  # fmt: skip
+                  table["l2_ratio"], column(table, "halves"), spread, strict=True)  # fmt: skip
     out = []
     for is_warm, is_near, drifts, spreads, rate, limit, turned, halves, width in columns:
         seen = []
@@ -131,10 +132,6 @@ def _seen(table: pd.DataFrame, ceiling: pd.Series) -> list[list[str]]:
             seen.append(f"unstable: a standard deviation of {width:.0%} of the median")
         out.append(seen)
     return out
-
-
-def _column(table: pd.DataFrame, name: str, absent: float = np.nan) -> pd.Series:
-    return table[name] if name in table else pd.Series(absent, table.index, dtype=float)
 
 
 def places(table: pd.DataFrame) -> pd.Series:
@@ -221,6 +218,6 @@ def pooled(table: pd.DataFrame) -> pd.DataFrame:
         out[name] = groups[name].median().reindex(index).to_numpy()
     out["roofline_share"] = out["roofline_us"] / out["median_us"]
     out["blocks"] = groups["median_us"].count().reindex(index).to_numpy()
-    merged = groups["flags"].agg(lambda lists: list(dict.fromkeys(f for x in lists for f in x)))
-    out["flags"] = merged.reindex(index).to_list()
+    flags = groups["flags"].agg(lambda lists: list(merged(lists)))
+    out["flags"] = flags.reindex(index).to_list()
     return out

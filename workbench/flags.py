@@ -10,6 +10,7 @@ warm; an eager call's profile says nothing of its time.
 from collections.abc import Iterable
 from statistics import median
 
+TURNOVER = 2  # times the L2 that the sets of a rotating clock touch before one comes again
 AGREE = 0.03  # share by which a clock and the profiler may differ
 AGREE_US = 1.0  # and microseconds, where that is more
 
@@ -51,6 +52,11 @@ def of_profile(taken: dict, profile: dict | None, own: Iterable[str], floor: dic
             found.append(f"profiler disagrees: {span:.1f} us from first to last kernel, "
                          f"{clock:.1f} us by the clock")  # fmt: skip
     return found
+
+
+def merged(lists: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """Each flag of several records once, in the order they were seen."""
+    return tuple(dict.fromkeys(flag for flags in lists for flag in flags))
 
 
 def summed(found: Iterable[str]) -> list[str]:

@@ -27,6 +27,11 @@ class Died(RuntimeError):
         super().__init__(why)
         self.timeout, self.turn = timeout, turn
 
+    @property
+    def status(self) -> str:
+        """What a record says of whom it met."""
+        return "timeout" if self.timeout else "error"
+
 
 class Worker:
     """A worker process for one device; starts when it is first asked. Use as a context manager."""

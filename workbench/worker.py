@@ -20,6 +20,7 @@ import triton
 from . import ranges, timing
 from .compiled import DoesNotFit, compile_for, fit
 from .digest import answer_digest
+from .flags import TURNOVER
 from .gate import check
 from .interpreter import active, launches, repair
 from .machine import environment, source_digest
@@ -29,7 +30,6 @@ from .monitor import Monitor
 from .op import Config, Inputs, Op, Output, Variant, Verdict, Workload
 from .timing.kineto import profiled
 
-TURNOVER = 2  # times the L2 that rotating sets read before one of them comes again
 MAX_SETS = 128
 
 

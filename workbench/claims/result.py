@@ -11,7 +11,7 @@ from typing import Any
 from .. import record
 from ..comparison import Compared, Line, compare_arms, lines
 from ..evidence import derived
-from ..flags import summed
+from ..flags import merged, summed
 from ..models.crossover import next_point, said
 from ..models.ratio import as_share
 from ..op import Op
@@ -45,7 +45,7 @@ def derive(claim: Claim, op: Op, rows: list[dict]) -> dict:
                  "said": "; ".join(f"{c.place or 'default'}: {c.said}" for c in cases)}  # fmt: skip
         if len({c.verdict for c in cases}) == 1:
             found["verdict"] = cases[0].verdict
-        flags = tuple(dict.fromkeys(f for c in cases for f in c.flags))
+        flags = merged(c.flags for c in cases)
     if flags:
         found = {"verdict": "INVALID", "would_be": found["verdict"]} | {
             k: v for k, v in found.items() if k != "verdict"}  # fmt: skip
@@ -66,11 +66,11 @@ def _notes(claim: Claim, rows: list[dict], cases, line: Line | None) -> list[str
     short = [c.place or "default" for c in cases if c.ratio.blocks < claim.blocks]
     if short:
         out.append(f"fewer than {claim.blocks} process blocks: {'; '.join(short)}")
-    for what, key in (("GPUs of this kind", "uuid"), ("states of the source", "source")):
-        several = {r["environment"].get(key) for r in rows}
-        if len(several) > 1:
-            out.append(f"measured on {len(several)} {what}" if key == "uuid" else
-                       f"measured by {len(several)} {what}")  # fmt: skip
+    for key, told in (("uuid", "on {} GPUs of this kind"),
+                      ("source", "by {} states of the source")):  # fmt: skip
+        several = len({r["environment"].get(key) for r in rows})
+        if several > 1:
+            out.append("measured " + told.format(several))
     if line is not None and claim.refine and len(line.found.x) < claim.most_points:
         point = next_of(claim, line)
         if point is not None:

@@ -28,7 +28,7 @@ def ceilings(
     device: o.Device = "auto",
     json: o.AsJson = False,
 ) -> int:  # fmt: skip
-    """The rates that no kernel exceeds: copy, gather, shared memory, matrix product, by device.
+    """The best rates that were measured: copy, gather, shared memory, matrix product, by device.
 
     Measured by ops of their own, which the gate checks like any other.
     """

@@ -115,6 +115,11 @@ def color_of(op: str, arm: str, arms: list[str]):
     return sns.light_palette(base, len(same) + 2)[same.index(arm) + 2]
 
 
+def flagged(row) -> dict:
+    """How the bar of a record that carries a flag is drawn: hollow, hatched."""
+    return {"fill": False, "hatch": "////", "edgecolor": "#777777"} if row["flags"] else {}
+
+
 def panels_of(count: int, most: int, width: float) -> tuple[Figure, list]:
     """A figure of `count` panels that share their axes, at most `most` side by side."""
     wide = min(most, count)

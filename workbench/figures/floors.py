@@ -6,7 +6,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from ..evidence import ceilings_of
 from ..models.roofline import LIMITS, floor
-from .axes import COLORS, color_of, legend, one_setup, styled, timed
+from .axes import COLORS, color_of, flagged, legend, one_setup, styled, timed
 
 MARKS = dict(zip(LIMITS, "os^DPv", strict=True))
 
@@ -33,7 +33,7 @@ def floors(table: pd.DataFrame, op: str) -> Figure:
     arms = list(dict.fromkeys(rows["arm"]))
     for y, ((_, row), least) in enumerate(zip(rows.iterrows(), found, strict=True)):
         axes.barh(y, row["median_us"], height=0.62, color=color_of(op, row["arm"], arms),
-                  alpha=0.45)  # fmt: skip
+                  alpha=0.45, **flagged(row))  # fmt: skip
         axes.annotate(f" {row['median_us']:,.0f}", (row["median_us"], y), va="center", fontsize=8.5)
         for name, us in (least.limits_us if least else {}).items():
             axes.plot(us, y, MARKS[name], ms=6, color=COLORS[list(MARKS).index(name)],

@@ -55,8 +55,9 @@ def _ratios(axes, line: Line) -> None:
         axes.axhspan(np.exp(-line.noise), np.exp(line.noise), color=NOISE, alpha=0.4, lw=0,
                      label=f"A/A noise ±{np.expm1(line.noise):.2%}", zorder=0)  # fmt: skip
     for c in found.crossings:
-        axes.axvspan(*c.between, color=CROSSING, alpha=0.18, lw=0)
-        axes.axvline(c.at, color=CROSSING, lw=1.6, label="crossing, between measured neighbours")
+        axes.axvspan(*c.between, color=CROSSING, alpha=0.18, lw=0,
+                     label="crossing: between these points")  # fmt: skip
+        axes.axvline(c.at, color=CROSSING, lw=1.6, label="if straight between them")
     for u in found.unresolved:
         ends = (x[0] if u.low is None else u.low, x[-1] if u.high is None else u.high)
         axes.axvspan(*ends, color=DOUBT, alpha=0.3, lw=0, label="undecided")

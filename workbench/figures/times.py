@@ -8,6 +8,7 @@ from ..ops import OPS
 from .axes import (
     COLUMNS,
     color_of,
+    flagged,
     legend,
     one_setup,
     panels,
@@ -29,8 +30,8 @@ def _draw(axes, rows: pd.DataFrame, x: str, op: str, arms: list[str]) -> None:
         color = color_of(op, arm, arms)
         axes.plot(line[x], line["median_us"], marker="o", markersize=4.5, color=color, label=arm)
         axes.fill_between(line[x], line["low_us"], line["high_us"], color=color, alpha=0.18, lw=0)
-        flagged = line[line["flags"].map(len) > 0]
-        axes.plot(flagged[x], flagged["median_us"], "o", markersize=7, mfc="white", mec=color)
+        doubted = line[line["flags"].map(len) > 0]
+        axes.plot(doubted[x], doubted["median_us"], "o", markersize=7, mfc="white", mec=color)
 
 
 def _drawn(table: pd.DataFrame) -> tuple[list[str], list[str]]:
@@ -103,7 +104,8 @@ def ladder(table: pd.DataFrame, op: str = "sparse_prefill") -> Figure:
     axes = figure.subplots()
     arms = list(dict.fromkeys(table["arm"]))
     for y, (_, row) in enumerate(rows.iterrows()):
-        axes.barh(y, row["median_us"], color=color_of(op, row["arm"], arms), height=0.6)
+        axes.barh(y, row["median_us"], color=color_of(op, row["arm"], arms), height=0.6,
+                  **flagged(row))  # fmt: skip
         told, idea = _rung(row, rows, op)
         at = (row["median_us"] * 1.08, y)
         axes.annotate(told, at, xytext=(0, 6), textcoords="offset points", va="center", fontsize=9)

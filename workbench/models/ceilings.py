@@ -7,6 +7,8 @@ of it must hold for kernels that are yet to be written. Where nothing was measur
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from ..columns import column
+
 COPY, GATHER, SHARED, PRODUCT = "device_copy", "row_gather", "shared_read", "matrix_product"
 RESIDENT = 0.5  # of the L2 that a pool may take: indices and sums stream through beside it
 PAST = 4.0  # times the L2 that a copy moves, so that memory gives its rate
@@ -31,10 +33,10 @@ class Ceilings:
 def ceilings(table, device: str) -> Ceilings:
     """The ceilings of `device` (as `environment.device` names it) by a table of `record.load`."""
     known = table[(table["environment.device"] == device) & table["median_us"].notna()]
-    pools, l2 = _pool_bytes(known), _column(known, "environment.l2_bytes")
-    copies = known[(known["op"] == COPY) & (_column(known, "cost.bytes") >= PAST * l2)]
-    products = known[_column(known, "op") == PRODUCT]
-    dtypes = _column(products, "workload.dtype")
+    pools, l2 = _pool_bytes(known), column(known, "environment.l2_bytes")
+    copies = known[(known["op"] == COPY) & (column(known, "cost.bytes") >= PAST * l2)]
+    products = known[column(known, "op") == PRODUCT]
+    dtypes = column(products, "workload.dtype")
     return Ceilings(
         device,
         copy_gb_per_s=_best(copies, "cost.bytes", GIGA),
@@ -64,20 +66,15 @@ def _named(field: str) -> tuple[str, str]:
     return what.replace("_", " "), f"{amount.upper()}/s" if amount == "gb" else "TFLOP/s"
 
 
-def _column(table, name: str):
-    """A column, or missing values where no record of the table has it."""
-    return table[name] if name in table else table["median_us"] * float("nan")
-
-
 def _pool_bytes(table):
     """Size of the pool of each row gather; missing for every other op."""
-    size = _column(table, "workload.rows") * _column(table, "workload.row_bytes")
+    size = column(table, "workload.rows") * column(table, "workload.row_bytes")
     return size.where(table["op"] == GATHER)
 
 
 def _best(table, amount: str, unit: float) -> float | None:
     """The highest rate of `amount` over the median, in `unit` a second."""
-    rates = (_column(table, amount) / (table["median_us"] * US * unit)).dropna()
+    rates = (column(table, amount) / (table["median_us"] * US * unit)).dropna()
     return float(rates.max()) if len(rates) else None
 
 

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..op import Cost
-
-GIGA, TERA = 1e9, 1e12  # of GB/s and TFLOP/s
-US = 1e6  # microseconds of a second
+from .ceilings import GIGA, TERA, US
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def floor(counts: Mapping[str, int] | Cost, ceilings: Any) -> Floor | None:
     for name, (count, ceiling, unit) in LIMITS.items():
         rate, amount = ceiling(ceilings, counts), counts.get(count)
         if rate and amount:
-            limits_us[name] = amount / (rate * unit) * US
+            limits_us[name] = amount / (rate * unit) / US
     if not limits_us:
         return None
     limit = max(limits_us, key=limits_us.get)

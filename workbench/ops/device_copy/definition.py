@@ -1,7 +1,7 @@
 """Device copy: bytes from one buffer to another, a ceiling of the machine.
 
-What a copy reaches, read and written together, is the most that any kernel bound by memory can
-move in a second; the data sheet's figure is not reached by anything.
+What a copy reaches, read and written together, is what a kernel bound by memory is compared with;
+one that only reads may move somewhat more (`row_gather`), the data sheet's figure nothing reaches.
 """
 
 from dataclasses import dataclass
