@@ -2,11 +2,14 @@
 
 What a wrong kernel could hide behind is taken away first: memory that still holds an old answer
 (poisoned allocations, and the kernel runs before the reference), writes beside the destination
-(guard bytes), changed inputs (compared bit for bit), a host read that a graph would not repeat.
+(guard bytes), changed inputs (compared bit for bit), a host read, a decision of the host that a
+graph would not make again (a second call is recorded, and replayed on other numbers).
 """
 
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,10 +18,12 @@ from . import ranges
 from .compare import same_bits
 from .machine import synchronize
 from .op import Config, Inputs, Op, Output, Variant, Verdict, Workload
-from .watch import Watch, no_synchronisation
+from .replay import record
+from .watch import HostRead, Watch, no_synchronisation
 
 GUARD_BYTES = 4096  # on either side of every tensor that a run may write
 GUARD = 0x5A
+INDICES = (torch.int32, torch.int64)  # tensors of these say where, not what
 
 
 def guarded(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -63,70 +68,121 @@ def check(
         for name, t in inputs._asdict().items()
         if isinstance(t, torch.Tensor) and name not in op.writes
     }
-    actual = _run(v, x, config, device)
-    if isinstance(actual, Verdict):
-        return actual
-    if reason := _trespass(x, kept, guards):
-        return Verdict("incorrect", why=reason)
-    with ranges.span("reference"):
-        expected = op.reference(v.widens(inputs))
-    if reason := _form(op, actual, expected):
-        return Verdict("incorrect", why=reason)
-    verdict = op.compare(x, actual, expected)
+    call = partial(_watched, v, x, config, device)
+    verdict = _judged(v, x, inputs._replace(**kept), guards, _run(v, call, device))
     if not verdict.passed:
         return verdict
     try:
-        second = _again(v, w, x, config, guards, device)
+        later = _later(v, w, x, guards, call, device)
     finally:
         for name, before in kept.items():
             getattr(inputs, name).copy_(before)
-    return verdict if second.passed else replace(second, why=f"second call: {second.why}")
+    return verdict if later.passed else later
 
 
-def _again(
-    v: Variant, w: Workload, x: Inputs, config: Config, guards: dict, device: str
+def _later(
+    v: Variant, w: Workload, x: Inputs, guards: dict, call: Callable[[], Output], device: str
 ) -> Verdict:
-    """The verdict on a second call, with other numbers in the same tensors.
+    """The verdict on the calls after the first, each with other numbers in the same tensors.
 
-    It tells a variant that needs what its first call left behind, and one that remembers its
-    answer by shape or address.
+    A second call tells a variant that needs what its first call left behind, and one that
+    remembers its answer by shape or address. Replays of it tell what only the host kept right.
+    What `Op.writes` names is never reset: a server does not, and it would hide a mask that nobody
+    clears. Where there is such state, indices also stay while all else changes, for a call and for
+    a replay, so that nothing may count as done.
     """
-    fresh = v.op.make_inputs(replace(w, seed=w.seed + 1), device)
-    given = {name: t for name, t in fresh._asdict().items() if isinstance(t, torch.Tensor)}
-    for name, t in given.items():
-        getattr(x, name).copy_(t)
-    actual = _run(v, x, config, device)
+    replay = None
+
+    def second() -> Output:
+        nonlocal replay
+        output, replay = record(call, device) if v.capturable else (call(), None)
+        return output
+
+    holds = bool(v.op.writes)
+    steps = [("second call", second, 1, holds)]
+    if v.capturable:
+        steps.append(("replayed", lambda: replay(), 2, False))
+    elif holds:
+        steps.append(("third call", call, 2, False))
+    if v.capturable and holds:
+        steps.append(("replayed", lambda: replay(), 3, True))
+        # a capture calls once more than a tape: what takes turns by calls is at its other turn
+        if torch.device(device).type == "cuda":
+            steps.append(("replayed", lambda: replay(), 4, False))
+    for told, run, ahead, same_indices in steps:
+        before = _renewed(v.op, w, x, ahead, device, same_indices)
+        verdict = _judged(v, x, before, guards, _run(v, run, device))
+        if not verdict.passed:
+            return replace(verdict, why=f"{told}: {verdict.why}")
+    return verdict
+
+
+def _renewed(
+    op: Op, w: Workload, x: Inputs, ahead: int, device: str, same_indices: bool = False
+) -> Inputs:
+    """Put the numbers of another seed into the tensors of `x`; return a copy of what it now holds.
+
+    What `op.writes` names stays as it is; so do, where `same_indices`, the integer tensors.
+    """
+    now = op.make_inputs(replace(w, seed=w.seed + ahead), device)
+    for name, fresh in now._asdict().items():
+        if not isinstance(fresh, torch.Tensor):
+            continue
+        held = getattr(x, name)
+        if name in op.writes or (same_indices and fresh.dtype in INDICES):
+            now = now._replace(**{name: held.clone()})
+        else:
+            held.copy_(fresh)
+    return now
+
+
+def _judged(
+    v: Variant, x: Inputs, before: Inputs, guards: dict, actual: Output | Verdict
+) -> Verdict:
+    """The verdict on what a run on `x` returned; `before` is a copy of what `x` held before it."""
     if isinstance(actual, Verdict):
         return actual
-    kept = {name: t for name, t in given.items() if name not in v.op.writes}
-    expected = v.op.reference(v.widens(fresh))
-    reason = _trespass(x, kept, guards) or _form(v.op, actual, expected)
-    return Verdict("incorrect", why=reason) if reason else v.op.compare(x, actual, expected)
+    if reason := _trespass(x, before, guards):
+        return Verdict("incorrect", why=reason)
+    with ranges.span("reference"):
+        expected = v.op.reference(v.widens(before))
+    if reason := _form(v.op, actual, expected):
+        return Verdict("incorrect", why=reason)
+    return v.op.compare(x, actual, expected)
 
 
-def _run(v: Variant, x: Inputs, config: Config, device: str) -> Output | Verdict:
-    """What the variant returns, or the verdict on how it failed to."""
+def _watched(v: Variant, x: Inputs, config: Config, device: str) -> Output:
+    """What the variant returns. Raises HostRead also where it swallowed that or raised another."""
     watch = Watch(v.capturable)
     try:
         with ranges.span("kernel"), watch, no_synchronisation(device, v.capturable):
-            actual = v(x, config)
+            return v(x, config)
+    finally:
+        if watch.read is not None:
+            why = "reads the device on the host, yet the variant calls itself capturable"
+            raise HostRead(f"{watch.read} {why}")
+
+
+def _run(v: Variant, call: Callable[[], Output], device: str) -> Output | Verdict:
+    """What `call`, a run of the variant, returns, or the verdict on how it failed to."""
+    try:
+        actual = call()
         synchronize(device)
+    except HostRead as read:
+        return Verdict("incorrect", why=str(read))
     except Exception as error:  # a kernel that cannot run is a result, not the end of a study
-        if watch.read is None:
-            return Verdict("error", why=_told(error) + _place(error, v))
-    if watch.read is not None:
-        why = f"{watch.read} reads the device on the host, yet the variant calls itself capturable"
-        return Verdict("incorrect", why=why)
+        return Verdict("error", why=_told(error) + _place(error, v))
     return actual
 
 
-def _trespass(x: Inputs, kept: dict, guards: dict) -> str | None:
+def _trespass(x: Inputs, before: Inputs, guards: dict) -> str | None:
     """What was written that may not be, or None."""
-    for name, before in kept.items():
-        if not same_bits(getattr(x, name), before):
+    for name, old in before._asdict().items():
+        written = name in guards or not isinstance(old, torch.Tensor)
+        if not written and not same_bits(getattr(x, name), old):
             return f"the input {name} was modified"
-    for name, (_, before, behind) in guards.items():
-        if not (before == GUARD).all() or not (behind == GUARD).all():
+    for name, (_, ahead, behind) in guards.items():
+        if not (ahead == GUARD).all() or not (behind == GUARD).all():
             return f"memory beside {name} was written"
     return None
 

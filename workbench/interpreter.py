@@ -8,8 +8,9 @@ saturate on the way to e4m3. `repair` mends conversions, arithmetic and `tl.dot`
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -33,20 +34,50 @@ def active() -> bool:
 
 
 @contextmanager
-def launches() -> Iterator[list]:
-    """Yield a list that gets the name of every kernel that is interpreted inside the block."""
+def around_launches(do: Callable[[str, Callable[[], None]], None]) -> Iterator[None]:
+    """Inside the block, `do(name, launch)` stands in place of each launch that is interpreted.
+
+    `launch()` makes it, as often as it is called, with the tensors, the scalars and the grid that
+    it was first given.
+    """
     if not active():
-        yield []
+        yield
         return
     from triton.runtime.interpreter import GridExecutor
 
-    made, launch = [], GridExecutor.__call__
+    call = GridExecutor.__call__
 
-    def noted(self, *args, **kwargs):
-        made.append(self.fn.__name__)
-        return launch(self, *args, **kwargs)
+    def launched(self, *args, **kwargs):
+        if callable(self.grid):
+            self.grid = _asked_once(self.grid)
+        do(self.fn.__name__, lambda: call(self, *args, **kwargs))
 
-    with patch.object(GridExecutor, "__call__", noted):
+    with patch.object(GridExecutor, "__call__", launched):
+        yield
+
+
+def _asked_once(grid: Callable[[dict], tuple]) -> Callable[[dict], tuple]:
+    """`grid`, which answers later what it answered first."""
+    answers = []
+
+    def answer(meta: dict) -> tuple:
+        if not answers:
+            answers.append(grid(meta))
+        return answers[0]
+
+    return answer
+
+
+@contextmanager
+def launches() -> Iterator[list]:
+    """Yield a list that gets the name of every kernel that is interpreted inside the block."""
+    made = []
+
+    def noted(name, launch):
+        made.append(name)
+        launch()
+
+    with around_launches(noted):
         yield made
 
 
@@ -89,6 +120,7 @@ def repair() -> None:
     def down(values):
         return handle(narrow(values, "bf16"), tl.bfloat16)
 
+    _cheapen_types(interpreter)
     _mend_casts(builder, handle, scalar, interpreter._get_np_dtype, tl)
     _mend_conversion(interpreter)
     dot, binary, unary, fma = (
@@ -191,3 +223,23 @@ def _cheapen_calls(interpreter) -> None:
 
     interpreter.InterpretedFunction.__call__ = call
     interpreter._patch_lang = LaunchScope
+
+
+def _cheapen_types(interpreter) -> None:
+    """Leave out what every operation works out for nothing, about a third of a kernel's time.
+
+    Sums of narrow integers are checked for overflow by assertions that are off, and a table of all
+    types is made for each look-up in it.
+    """
+    options = interpreter.interpreter_builder.options
+    if not options.debug:
+        interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)
+    look_up, known = interpreter._get_np_dtype, {}
+
+    def np_dtype(of):
+        name = of.scalar.name
+        if name not in known:
+            known[name] = look_up(of.scalar)
+        return known[name]
+
+    interpreter._get_np_dtype = np_dtype

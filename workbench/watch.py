@@ -1,5 +1,6 @@
 """Watching a run: memory that nobody wrote is poisoned, host reads are refused."""
 
+import warnings
 from contextlib import contextmanager
 from typing import Any
 
@@ -107,7 +108,9 @@ def no_synchronisation(device: str, refuse: bool):
         yield
         return
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this mode does not see every operation that waits
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:
