@@ -137,7 +137,7 @@ def test_check_says_what_passed_and_exits_zero():
     done = call("check", "page_split", *TINY, "--json")
     assert done.exit_code == 0, done.output
     results = json.loads(done.stdout)["results"]
-    assert {r["status"] for r in results} == {"passed"} and len(results) == 5
+    assert {r["status"] for r in results} == {"passed"} and len(results) == 7
 
 
 def test_check_of_nothing_but_unsupported_is_not_well():

@@ -65,13 +65,16 @@ class Inputs(NamedTuple):
     indices: torch.Tensor | None  # int32 or int64, any shape: token numbers; None: copy all pages
     destination: torch.Tensor  # [pages * page_size / 64, >= 37,376] uint8, persistent, written
     mask: torch.Tensor  # [pages] uint8, scratch that persists: which pages were touched, written
+    # [2, >= 4 + pages * page_size / 64] int32, scratch that persists, zero before the first call: a
+    # row for each variant that keeps state on the device (`stamped`, `listed`), its own alone
+    stamps: torch.Tensor
 
 
 class Output(NamedTuple):
     split: torch.Tensor  # [pages * page_size / 64, ...] uint8: destination, or source at 64 tokens
 
 
-def _token_numbers(w: Workload) -> torch.Tensor | None:
+def token_numbers(w: Workload) -> torch.Tensor | None:
     """Where the batch reads: per request a window that ends anywhere, in pages of its own."""
     if w.touch == "all":
         return None
@@ -100,18 +103,37 @@ def _token_numbers(w: Workload) -> torch.Tensor | None:
     return drawn.to(torch.int64 if w.wide else torch.int32)
 
 
+class Scratch(NamedTuple):
+    """What the split of one cache writes: fields of `Inputs`, and of other ops that split."""
+
+    destination: torch.Tensor
+    mask: torch.Tensor
+    stamps: torch.Tensor
+
+
+WRITES = Scratch._fields
+
+
+def scratch(pages: int, page_size: int, device: str) -> Scratch:
+    """Memory for the split of a pool, bytes the sentinel; its least size where none can be."""
+    copies = pages * page_size // PAGE
+    byte = {"dtype": torch.uint8, "device": device}
+    return Scratch(
+        torch.full((copies, footer_584.page_stride(PAGE)), SENTINEL, **byte),
+        torch.full((pages,), SENTINEL, **byte),
+        torch.zeros(2, 4 + copies, dtype=torch.int32, device=device),
+    )
+
+
 def make_inputs(w: Workload, device: str) -> Inputs:
     """Draw the pool and the indices; the destination holds the sentinel."""
     stride = footer_584.page_stride(w.page_size, w.padded)
-    indices = _token_numbers(w)
-    copies = w.pages * w.page_size // PAGE
-    shape = (copies, footer_584.page_stride(PAGE))
+    indices = token_numbers(w)
     return Inputs(
         source=random_bytes((w.pages, stride), w.seed, device),
         page_size=w.page_size,
         indices=None if indices is None else indices.to(device),
-        destination=torch.full(shape, SENTINEL, dtype=torch.uint8, device=device),
-        mask=torch.full((w.pages,), SENTINEL, dtype=torch.uint8, device=device),
+        **scratch(w.pages, w.page_size, device)._asdict(),
     )
 
 
@@ -137,6 +159,9 @@ def validate(x: Inputs) -> None:
             raise ValueError(f"{name} has stride {tensor.stride(0)}, not a multiple of 8 bytes")
     if x.mask.shape != (pages,):
         raise ValueError(f"mask has shape {tuple(x.mask.shape)}, needs {(pages,)}")
+    shape, least = tuple(x.stamps.shape), 4 + len(x.destination)
+    if x.stamps.dtype != torch.int32 or shape[:1] != (2,) or shape[1] < least:
+        raise ValueError(f"stamps are {x.stamps.dtype} {shape}, needs int32 [2, {least}] or wider")
     if x.indices is not None and x.indices.dtype not in (torch.int32, torch.int64):
         raise ValueError(f"indices are {x.indices.dtype}, not int32 or int64")
 
@@ -199,7 +224,7 @@ def cost(x: Inputs) -> Cost:
 
 def rotated(first: Inputs, fresh: Inputs) -> Inputs:
     """Other indices on the pool, destination and mask of `first`, as the next decode step has."""
-    return fresh._replace(source=first.source, destination=first.destination, mask=first.mask)
+    return fresh._replace(source=first.source, **{name: getattr(first, name) for name in WRITES})
 
 
 def shared_bytes(sets) -> int:
@@ -252,9 +277,7 @@ page_split = Op(
     suites={
         "edges": _edges,
         "pools": tuple(
-            Workload(pages=pages, batch=batch)
-            for pages in (1024, 4096, 16384)
-            for batch in (8, 64)
+            Workload(pages=pages, batch=batch) for pages in (1024, 4096, 16384) for batch in (8, 64)
         ),
         "pools_small": tuple(Workload(pages=pages) for pages in (64, 256, 1024)),
     },
@@ -267,5 +290,5 @@ page_split = Op(
     rotated=rotated,
     shared_bytes=shared_bytes,
     doubts=doubts,
-    writes=("destination", "mask"),
+    writes=WRITES,
 )

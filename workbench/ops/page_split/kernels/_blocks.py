@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+LAST_EPOCH = 2**31 - 2  # of stamps in int32: the launch after it clears them all and leaves 0
+
 
 @triton.jit
 def copy_sub_page(
@@ -21,3 +23,44 @@ def copy_sub_page(
     footer = tl.arange(0, SCALES)
     words = tl.load(origin + RATIO * DATA + sub * SCALES + footer)
     tl.store(target + DATA + footer, words)
+
+
+@triton.jit
+def load_piece(
+    source, page, sub, piece,
+    SOURCE_STRIDE, RATIO,
+    DATA: tl.constexpr, SCALES: tl.constexpr, PIECES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One of PIECES equal parts of a sub-page's data; the first part brings the scales along."""
+    origin = source + page.to(tl.int64) * SOURCE_STRIDE
+    lane = tl.arange(0, BLOCK)
+    footer = tl.arange(0, SCALES)
+    inside = lane < DATA // PIECES
+    data = tl.load(origin + sub * DATA + piece * (DATA // PIECES) + lane, mask=inside, other=0)
+    scales = tl.load(
+        origin + RATIO * DATA + sub * SCALES + footer, mask=(footer < SCALES) & (piece == 0),
+        other=0,
+    )  # fmt: skip
+    return data, scales
+
+
+@triton.jit
+def store_piece(
+    destination, page, sub, piece, data, scales,
+    DESTINATION_STRIDE, RATIO,
+    DATA: tl.constexpr, SCALES: tl.constexpr, PIECES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write what `load_piece` read."""
+    target = destination + (page.to(tl.int64) * RATIO + sub) * DESTINATION_STRIDE
+    lane = tl.arange(0, BLOCK)
+    footer = tl.arange(0, SCALES)
+    tl.store(target + piece * (DATA // PIECES) + lane, data, mask=lane < DATA // PIECES)
+    tl.store(target + DATA + footer, scales, mask=(footer < SCALES) & (piece == 0))
+
+
+@triton.jit
+def page_of(indices, lane, until, TOKENS, PAGE_SIZE: tl.constexpr, absent: tl.constexpr):
+    """The page that each lane below `until` names; `absent` where it names none."""
+    token = tl.load(indices + lane, mask=(lane >= 0) & (lane < until), other=-1)
+    inside = (token >= 0) & (token < TOKENS)
+    return tl.where(inside, token // PAGE_SIZE, absent)

@@ -1,10 +1,10 @@
 """Each touched page is claimed by the first index lane that names it, and copied by the claimer.
 
 One launch whose grid follows the index lanes and not the pool: no mask, no memset, nothing that has
-to be right from an earlier call, so a captured graph replays on new indices and new bytes. A
-program looks at a few lanes, finds which of them name a page that no lane before them names, and
-copies a piece of those pages. Moves the touched pages, and for each program that has a candidate
-the lanes before it, which come from the L2.
+to be right from an earlier call, so a captured graph replays on new indices and new bytes. Lanes of
+a window stand side by side, so only the first lane of a run of equal pages is a candidate. Its
+program reads its piece of the page, and while that comes, looks whether a lane further left names
+the same page; only where none does, it writes. Reads grow with (candidates x lanes), from the L2.
 """
 
 from dataclasses import dataclass
@@ -14,23 +14,19 @@ import triton
 import triton.language as tl
 
 from ..definition import DATA_BYTES, PAGE, SCALES_BYTES, Inputs, Output, page_split
-from ._blocks import copy_sub_page
+from ._blocks import load_piece, page_of, store_piece
 
 
 @dataclass(frozen=True)
 class Config:
-    lanes: int = 16  # that a program looks at
-    chunk: int = 256  # earlier lanes that are compared at a time
-    block_words: int = 1024  # 8-byte words a program copies at a time
+    lanes: int = 128  # that a program looks at
+    chunk: int = 1024  # earlier lanes that are compared at a time
+    pieces: int = 3  # programs that share a sub-page: 1, 3 or 9
     num_warps: int = 4
 
-
-@triton.jit
-def _page_of(indices, lane, until, TOKENS, PAGE_SIZE: tl.constexpr, absent: tl.constexpr):
-    """The page that each lane below `until` names; `absent` where it names none."""
-    token = tl.load(indices + lane, mask=(lane >= 0) & (lane < until), other=-1)
-    inside = (token >= 0) & (token < TOKENS)
-    return tl.where(inside, token // PAGE_SIZE, absent)
+    def __post_init__(self):
+        if self.pieces not in (1, 3, 9):
+            raise ValueError(f"pieces={self.pieces} is none of 1, 3, 9")
 
 
 @triton.jit
@@ -38,29 +34,31 @@ def _claimed_kernel(
     source, destination, indices,
     LANES, TOKENS, SOURCE_STRIDE, DESTINATION_STRIDE, RATIO,
     PAGE_SIZE: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr,
-    OWN: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+    OWN: tl.constexpr, CHUNK: tl.constexpr, PIECES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     own = tl.arange(0, OWN)
     lane = tl.program_id(0) * OWN + own
-    page = _page_of(indices, lane, LANES, TOKENS, PAGE_SIZE, -1)
-    # a window's tokens stand side by side: most lanes name the page of their left neighbour
-    left = _page_of(indices, lane - 1, LANES, TOKENS, PAGE_SIZE, -1)
-    first = (page >= 0) & (page != left)
-    if tl.max(first.to(tl.int32), 0) > 0:
-        end = tl.program_id(0) * OWN + OWN
-        for start in range(0, end, CHUNK):
+    page = page_of(indices, lane, LANES, TOKENS, PAGE_SIZE, -1)
+    left = page_of(indices, lane - 1, LANES, TOKENS, PAGE_SIZE, -1)
+    candidate = (page >= 0) & (page != left)
+    sub, piece = tl.program_id(1) // PIECES, tl.program_id(1) % PIECES
+    for _ in range(tl.sum(candidate.to(tl.int32), 0)):
+        at = tl.min(tl.where(candidate, lane, 2147483647), 0)
+        mine = tl.max(tl.where(lane == at, page, -1), 0)
+        candidate = candidate & (lane != at)
+        data, scales = load_piece(
+            source, mine, sub, piece, SOURCE_STRIDE, RATIO, DATA, SCALES, PIECES, BLOCK
+        )
+        named_before = 0
+        for start in range(0, at, CHUNK):
             other = start + tl.arange(0, CHUNK)
-            named = _page_of(indices, other, LANES, TOKENS, PAGE_SIZE, -2)
-            same = (named[None, :] == page[:, None]) & (other[None, :] < lane[:, None])
-            first = first & (tl.max(same.to(tl.int32), 1) == 0)
-        for i in range(OWN):
-            mine = tl.max(tl.where((own == i) & first, page, -1), 0)
-            if mine >= 0:
-                copy_sub_page(
-                    source, destination, mine, tl.program_id(1),
-                    SOURCE_STRIDE, DESTINATION_STRIDE, RATIO,
-                    DATA, SCALES, BLOCK,
-                )  # fmt: skip
+            same = page_of(indices, other, at, TOKENS, PAGE_SIZE, -2) == mine
+            named_before += tl.max(same.to(tl.int32), 0)
+        if named_before == 0:
+            store_piece(
+                destination, mine, sub, piece, data, scales,
+                DESTINATION_STRIDE, RATIO, DATA, SCALES, PIECES, BLOCK,
+            )  # fmt: skip
 
 
 @page_split.variant(config=Config(), step_from="masked")
@@ -74,12 +72,15 @@ def claimed(x: Inputs, config: Config) -> Output:
         lanes = torch.arange(pages, device=x.source.device) * x.page_size
     lanes = lanes.contiguous()
     if lanes.numel():
-        _claimed_kernel[(triton.cdiv(lanes.numel(), config.lanes), x.page_size // PAGE)](
+        data, ratio = DATA_BYTES // 8, x.page_size // PAGE
+        grid = (triton.cdiv(lanes.numel(), config.lanes), ratio * config.pieces)
+        _claimed_kernel[grid](
             x.source.view(torch.int64), x.destination.view(torch.int64), lanes,
             lanes.numel(), pages * x.page_size,
-            x.source.stride(0) // 8, x.destination.stride(0) // 8, x.page_size // PAGE,
-            PAGE_SIZE=x.page_size, DATA=DATA_BYTES // 8, SCALES=SCALES_BYTES // 8,
-            OWN=config.lanes, CHUNK=config.chunk, BLOCK=config.block_words,
+            x.source.stride(0) // 8, x.destination.stride(0) // 8, ratio,
+            PAGE_SIZE=x.page_size, DATA=data, SCALES=SCALES_BYTES // 8,
+            OWN=config.lanes, CHUNK=config.chunk, PIECES=config.pieces,
+            BLOCK=triton.next_power_of_2(data // config.pieces),
             num_warps=config.num_warps,
         )  # fmt: skip
     return Output(x.destination)
