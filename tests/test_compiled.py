@@ -9,6 +9,8 @@ import pytest
 
 SHAPES = {
     "page_split": ["-w", "pages=64"],
+    "page_split_step": ["-w", "pages=64"],
+    "paged_read": ["-w", "pages=64"],
     "union_plan": ["-w", "tokens=16", "-w", "rows=8192", "-w", "group=4"],
     "sparse_prefill": ["-w", "tokens=16", "-w", "rows=8192", "-c", "group=2,4"],
 }

@@ -33,7 +33,10 @@ CASES = [
     for v in op.variants.values()
     for w in op.suites["edges"]
 ]
-PREFILL, PLAN, SPLIT = (OPS[name] for name in ("sparse_prefill", "union_plan", "page_split"))
+PREFILL, PLAN, SPLIT, STEP, READ = (
+    OPS[name]
+    for name in ("sparse_prefill", "union_plan", "page_split", "page_split_step", "paged_read")
+)
 # The default group is 4; pairs of tokens take another tile and leave another tail.
 PAIRS = [
     pytest.param(v, w, replace(v.config, group=2), id=f"{v.name}-group=2-{said(w)}")
@@ -47,6 +50,8 @@ TILES = [  # other configs than the default: a list longer than a tile, a tile l
     (SPLIT.variants["full"], {"block_words": 8192}),
     (SPLIT.variants["masked"], {"sub_pages": 1, "block_lanes": 32}),
     (SPLIT.variants["masked"], {"sub_pages": 3}),
+    (STEP.variants["dirty_rows"], {"lanes": 1}),
+    (READ.variants["direct"], {"lanes": 32}),
 ]
 MORE = [
     pytest.param(v, w, replace(v.config, **changes), id=f"{v.name}-{changes}-{said(w)}")

@@ -12,8 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.models.ledger import lane_ratio, ledger
+from workbench.models.ledger import LEDGERS, lane_ratio, ledger
 from workbench.op import Tile
+from workbench.ops import OPS
 from workbench.ops.page_split import definition as page_split
 from workbench.ops.sparse_prefill import definition as sparse_prefill
 from workbench.ops.union_plan import definition as union_plan
@@ -179,6 +180,7 @@ def pages(tokens, count=4, size=128) -> page_split.Inputs:
         None if tokens is None else torch.as_tensor(tokens, dtype=torch.int32),
         torch.zeros(count * size // 64, 64 * 584, dtype=torch.uint8),
         torch.zeros(count, dtype=torch.uint8),
+        torch.zeros(2, 4 + count * size // 64, dtype=torch.int32),
     )
 
 
@@ -224,10 +226,8 @@ def test_pages_of_64_tokens_are_not_copied():
     assert found["touched_copy_bytes"] == found["whole_copy_bytes"] == found["least_bytes"] == 0
 
 
-@pytest.mark.parametrize("definition", [sparse_prefill, union_plan, page_split],
-                         ids=lambda d: d.__name__.split(".")[-2])  # fmt: skip
-def test_every_edge_has_a_ledger_of_whole_numbers_that_is_json(definition):
-    op = getattr(definition, definition.__name__.split(".")[-2])
+@pytest.mark.parametrize("op", [OPS[name] for name in LEDGERS], ids=LEDGERS)
+def test_every_edge_has_a_ledger_of_whole_numbers_that_is_json(op):
     for w in op.suites["edges"]:
         x = op.make_inputs(w, "cpu")
         for tile, wave in ((None, None), (Tile(32, 4, 64), 132)):

@@ -84,6 +84,8 @@ def test_further_sets_leave_the_first_ones_answer_as_it_was(small_l2):
     (SPLIT, "masked", SPLIT.Workload(pages=6, batch=2, window=70)),
     (SPLIT, "eager_full", SPLIT.Workload(pages=6, batch=2, window=70)),
     (OPS["union_plan"], "sort_search", OPS["union_plan"].Workload(tokens=5, topk=12)),
+    (OPS["page_split_step"], "dirty_rows", OPS["page_split_step"].Workload(pages=6, batch=2)),
+    (OPS["paged_read"], "split_then_read", OPS["paged_read"].Workload(pages=6, batch=2)),
 ], ids=lambda v: getattr(v, "name", v) if not hasattr(v, "seed") else "")  # fmt: skip
 def test_every_set_is_right_by_the_gate(op, name, w):
     server = served()

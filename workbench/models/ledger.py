@@ -13,6 +13,8 @@ from .. import selections
 from ..layouts import footer_584
 from ..op import Inputs, Tile
 from ..ops.page_split import definition as page_split
+from ..ops.page_split_step import definition as page_split_step
+from ..ops.paged_read import definition as paged_read
 from ..ops.sparse_prefill import definition as sparse_prefill
 from ..ops.union_plan import definition as union_plan
 from ..selections.overlap import distinct_rows
@@ -133,8 +135,35 @@ def _page_split(x: page_split.Inputs, tile: None, wave: int | None) -> Counts:
     }
 
 
+def _page_split_step(x: page_split_step.Inputs, tile: None, wave: int | None) -> Counts:
+    """Rows that were written, and the pages around them that a copy of whole pages moves."""
+    found = page_split_step.statistics(x)
+    moved = 0 if x.page_size == page_split.PAGE else 2 * found["page_bytes"]
+    return {
+        "dirty_rows": found["dirty_rows"],
+        "dirty_pages": found["dirty_pages"],
+        "touched_pages": found["touched_pages"],
+        "dirty_copy_bytes": found["dirty_pages"] * moved,
+        "touched_copy_bytes": found["touched_pages"] * moved,
+        "least_bytes": page_split_step.cost(x).bytes,
+    }
+
+
+def _paged_read(x: paged_read.Inputs, tile: None, wave: int | None) -> Counts:
+    """Rows that are read, each once, and the pages around them that a split before it copies."""
+    found = paged_read.statistics(x)
+    return {
+        "lanes": x.indices.numel(),
+        "unique_rows": found["read_rows"],
+        "touched_pages": found["touched_pages"],
+        "least_bytes": paged_read.cost(x).bytes,
+    }
+
+
 LEDGERS: dict[str, Callable[..., Counts]] = {
     "sparse_prefill": _sparse_prefill,
     "union_plan": _union_plan,
     "page_split": _page_split,
+    "page_split_step": _page_split_step,
+    "paged_read": _paged_read,
 }
