@@ -82,6 +82,20 @@ def pages_shuffled(x):
     return moved, lambda r: type(r)(r.split.unflatten(0, (-1, ratio)).flip(0).flatten(0, 1))
 
 
+def steps_shuffled(x):
+    """The same of a step: its dirty rows, and what the destination holds before it, move along."""
+    moved, follow = pages_shuffled(x)
+    dirty, _ = pages_shuffled(x._replace(indices=x.dirty))
+    before = follow(OPS["page_split_step"].Output(x.destination)).split
+    return moved._replace(dirty=dirty.indices, destination=before), follow
+
+
+def requests_reversed(x):
+    """The requests of a step the other way round, in every layer and both caches."""
+    moved = x._replace(indices=x.indices.flip(0), extra_indices=x.extra_indices.flip(1))
+    return moved, lambda r: type(r)(*(rows.flip(1) for rows in r))
+
+
 def reversed_by(name: str) -> Callable:
     """Results follow the rows of the input `name` when these are turned round."""
 
@@ -96,6 +110,9 @@ SHUFFLED: dict[str, Callable] = {  # op: (inputs, how a result moves with them)
     "sparse_prefill": tokens_shuffled,
     "union_plan": groups_shuffled,
     "page_split": pages_shuffled,
+    "page_split_step": steps_shuffled,
+    "paged_read": reversed_by("indices"),
+    "decode_split_step": requests_reversed,
     "device_copy": reversed_by("source"),
     "row_gather": reversed_by("indices"),
     "shared_read": reversed_by("ring"),

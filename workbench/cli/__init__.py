@@ -16,6 +16,7 @@ from . import (
     models,
     notebooks,
     records,
+    step,
 )
 
 app = typer.Typer(
@@ -28,7 +29,7 @@ app = typer.Typer(
     help="Which sparse-MLA kernel is fastest, on which GPU, at which shape and overlap, and why.",
 )
 for _module in (
-    machine, kernels, compile, records, comparisons, gates, claims, models, notebooks, demo
+    machine, kernels, compile, records, comparisons, gates, claims, models, step, notebooks, demo
 ):  # fmt: skip
     _module.register(app)
 

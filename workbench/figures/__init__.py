@@ -11,7 +11,10 @@ from .maps import ratio_map as ratio_map
 from .overlap import union_ratio as union_ratio
 from .ratios import forest as forest
 from .ratios import ratio_line as ratio_line
+from .steps import step_cost as step_cost
 from .times import curves as curves
 from .times import ladder as ladder
 from .times import latency as latency
 from .times import page_split_cost as page_split_cost
+from .times import page_split_share as page_split_share
+from .times import paged_read_cost as paged_read_cost

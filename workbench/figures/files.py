@@ -10,9 +10,18 @@ from matplotlib.figure import Figure
 from ..record import slug
 from .axes import STYLE
 from .overlap import union_ratio
-from .times import ladder, latency, page_split_cost
+from .steps import step_cost
+from .times import ladder, latency, page_split_cost, page_split_share, paged_read_cost
 
-KINDS = {"latency": latency, "page_split_cost": page_split_cost, "ladder": ladder}
+# kind: (figure, the op whose records it draws)
+KINDS = {
+    "latency": (latency, "sparse_prefill"),
+    "ladder": (ladder, "sparse_prefill"),
+    "page_split_cost": (page_split_cost, "page_split"),
+    "page_split_share": (page_split_share, "page_split"),
+    "paged_read_cost": (paged_read_cost, "paged_read"),
+    "step_cost": (step_cost, "decode_split_step"),
+}
 
 
 def draw_all(table: pd.DataFrame, to: Path) -> list[Path]:
@@ -20,10 +29,12 @@ def draw_all(table: pd.DataFrame, to: Path) -> list[Path]:
     made = []
     timed_rows = table[table["median_us"].notna()]
     for (device, clock), rows in timed_rows.groupby(["environment.device", "clock"]):
-        for kind, figure in KINDS.items():
-            op = "page_split" if kind == "page_split_cost" else "sparse_prefill"
-            if (rows["op"] == op).any():
-                made.append(save(figure(rows), f"{kind}_{slug(device)}_{clock}", to))
+        for kind, (figure, op) in KINDS.items():
+            mine = rows["op"] == op
+            if kind == "page_split_share":
+                mine &= rows["workload.touch"] == "share"
+            if mine.any():
+                made.append(save(figure(rows[mine]), f"{kind}_{slug(device)}_{clock}", to))
     if any(c.startswith("statistics.union_ratio.") for c in table.columns):
         made.append(save(union_ratio(table), "union_ratio", to))
     return made

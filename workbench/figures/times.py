@@ -85,6 +85,21 @@ def page_split_cost(table: pd.DataFrame) -> Figure:
                   "Page split against the size of the pool", "pages of the pool")  # fmt: skip
 
 
+def page_split_share(table: pd.DataFrame) -> Figure:
+    """Page split: time against the share of the pool's pages that the indices name."""
+    if "workload.touch" in table:
+        table = table[table["workload.touch"] == "share"]
+    title = "Page split against the touched share of the pool"
+    return curves(table, "page_split", "workload.share", title, "touched share of the pages")
+
+
+def paged_read_cost(table: pd.DataFrame) -> Figure:
+    """Reading rows of a paged pool: as it lies, and behind a split."""
+    return curves(table, "paged_read", "workload.pages",
+                  "Reading a window: from pages as they lie, and behind a split",
+                  "pages of the pool")  # fmt: skip
+
+
 @styled
 def ladder(table: pd.DataFrame, op: str = "sparse_prefill") -> Figure:
     """What each idea buys: the arms of one workload, slowest first, a bar each.
