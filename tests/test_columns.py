@@ -47,6 +47,7 @@ def test_what_a_profiler_and_the_device_said_stays_whole(path):
     assert table["profile"].tolist() == [profile, None]
     assert table["state"].tolist() == [{"before": {"sm_mhz": 1980}}, None]
     assert table["profile.span_us"][0] == 2.5 and math.isnan(table["profile.span_us"][1])
+    assert table["profile.launches"][0] == 3 and math.isnan(table["profile.launches"][1])
     assert not [c for c in table if "kernel" in c or "sm_mhz" in c], "a column a kernel"
 
 

@@ -56,6 +56,14 @@ def test_the_profiler_may_differ_by_3_percent_or_a_microsecond(clock_us, span_us
     assert [f.partition(":")[0] for f in found] == [] if agrees else ["profiler disagrees"]
 
 
+@pytest.mark.parametrize("count, us, agrees", [(2, 1.0, True), (3, 1.6, False), (8, 3.9, True),
+                                               (8, 4.1, False)])  # fmt: skip
+def test_a_profiler_may_set_each_of_many_kernels_half_a_microsecond_apart(count, us, agrees):
+    seen = {"span_us": 20.0 + us, "kernels": {"_own_kernel": [count, 20.0]}}
+    found = flags.of_profile({"samples_us": [20.0]}, seen, (), {"us": 1.0, "span_us": 1.0})
+    assert bool(found) is not agrees
+
+
 def test_another_kernel_is_flagged_where_a_variant_has_its_own():
     (said,) = profile_flags(1.0, 1.0, own=["_own_kernel"], kernels=("gemm", "copy"))
     assert said == "another kernel ran: none of _own_kernel, but copy, gemm"

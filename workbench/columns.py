@@ -75,8 +75,9 @@ def table(found: dict[str, tuple], derived: dict):
     Nested fields become columns such as `workload.tokens`; `profile` and `state` stay dicts.
     `derived` adds samples (their count), median_us, low_us and high_us (5th and 95th percentile),
     halves (median of the second half of the samples over that of the first; nan below 4) and
-    twin_median_us; added here are profile.span_us, gb_per_s (least bytes over median) and arm (the
-    variant and those of its config fields that differ within the table).
+    twin_median_us; added here are profile.span_us, profile.launches (of a call), gb_per_s (least
+    bytes over median) and arm (the variant and those of its config fields that differ within the
+    table).
     """
     import numpy as np
     import pandas as pd
@@ -106,7 +107,14 @@ def _spread(name: str, values: list):
     if name == "profile":
         spans = [(value or {}).get("span_us") for value in values]
         columns["profile.span_us"] = pd.Series(spans, dtype=float)
+        columns["profile.launches"] = pd.Series(map(_launches, values), dtype=float)
     return pd.DataFrame(columns)
+
+
+def _launches(profile: dict | None) -> float:
+    """Kernels, copies and memsets of one profiled call; nan without a profile."""
+    kernels = (profile or {}).get("kernels")
+    return math.nan if kernels is None else sum(count for count, _ in kernels.values())
 
 
 def _flat(name: str, value: dict) -> dict:
