@@ -18,7 +18,7 @@ LAYERS = [
     {"bench", "evidence"},
     {"worker", "reader"},
     {"isolate", "record", "gate", "digest", "timing", "compiled"},
-    {"modules", "machine", "monitor", "watch", "models"},
+    {"modules", "machine", "monitor", "watch", "replay", "models", "profiles"},
     {"ops"},
     {"layouts", "selections", "compare", "interpreter", "arms"},
     {"op", "fields", "ranges", "columns", "flags", "random_bytes"},
