@@ -56,7 +56,7 @@ def test_an_arm_far_off_the_scale_is_told_in_the_title(hot):
 
 def test_a_flagged_point_is_drawn_hollow(hot):
     rows = timed(hot, "page_split")
-    plain = figures.page_split_cost(rows)
+    plain = figures.page_split_cost(rows.assign(flags=[[]] * len(rows)))
     flagged = figures.page_split_cost(rows.assign(flags=[["unstable"]] * len(rows)))
 
     def hollow(figure):

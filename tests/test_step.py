@@ -1,7 +1,13 @@
 """A step's share: arithmetic that the seed's own table must come out of, and its refusals."""
 
-import pytest
+import gzip
+import json
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from workbench.cli import app
 from workbench.models.step import FLOOR, Total, splits
 
 # Seed 000's profile: 12 decode steps, GPU time of the split kernel and of all kernels, ms
@@ -52,3 +58,49 @@ def test_what_cannot_be_is_refused(us, total, told):
 def test_a_total_is_a_time(us):
     with pytest.raises(ValueError, match="is no time"):
         Total(us, "given", "full")
+
+
+RECORDS = Path(__file__).parents[1] / "traces/records/nvidia_h200/decode_split_step.jsonl"
+
+
+def call(*words):
+    return CliRunner().invoke(app, ["step", *map(str, words)])
+
+
+def test_the_command_says_each_variants_part_and_where_the_total_is_from():
+    done = call(RECORDS, "--total-us", "38600", "--clock", "graph_hot", "--json")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert said["total"] == {"us": 38600.0, "source": "given", "base": "full"}
+    here = {r["variant"]: r for r in said["splits"] if r["workload"] == "default"}
+    assert here["direct"]["split_us"] == 0.0 < here["fitted"]["split_us"]
+    rest = 38600 - here["full"]["split_us"]
+    for r in here.values():
+        assert r["share"] == pytest.approx(r["split_us"] / (rest + r["split_us"]))
+
+
+def test_a_profile_gives_the_total_and_is_named():
+    trace = Path(__file__).parent / "data/profiles/triton_example__triton_example.json.gz"
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    us = sum(e["dur"] for e in events if e.get("cat", "").lower() == "kernel")
+    done = call(RECORDS, "--profile", trace, "--steps", "1", "--clock", "graph_hot")
+    words = " ".join(done.stderr.split())
+    assert done.exit_code == 2 and f"a step of {us:,.1f} us" in words, done.output
+    assert f"kernel time in {trace.name} over 1 steps" in words
+
+
+@pytest.mark.parametrize("words, told", [
+    (["--total-us", "1", "--profile", "x"], "give one of them"),
+    (["--total-us", "100"], "cannot hold"),
+    (["--total-us", "38600", "--base", "claimed"], "'claimed'"),
+    (["--clock", "sundial"], "'sundial'"),
+    (["--profile", "nowhere.json"], "nowhere.json"),
+], ids=lambda w: w[-1] if isinstance(w, list) else "")  # fmt: skip
+def test_bad_words_are_one_line(words, told):
+    done = call(RECORDS, *words)
+    assert done.exit_code == 2 and told in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_records_without_a_step_are_told(tmp_path):
+    done = call(RECORDS.with_name("union_plan.jsonl"))
+    assert done.exit_code == 2 and "workbench measure decode_split_step" in done.stderr

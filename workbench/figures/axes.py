@@ -26,6 +26,7 @@ STYLE = {
     "svg.hashsalt": "workbench",  # equal data, equal file
 }
 COLORS = sns.color_palette("colorblind", 10)
+MARKERS = "os^DvPX*<>"
 
 
 
@@ -113,6 +114,13 @@ def color_of(op: str, arm: str, arms: list[str]):
     base = COLORS[known.index(name) % len(COLORS)] if name in known else (0.4, 0.4, 0.4)
     same = sorted(a for a in arms if a.split(" ")[0] == name)
     return sns.light_palette(base, len(same) + 2)[same.index(arm) + 2]
+
+
+def marker_of(op: str, arm: str, arms: list[str]) -> str:
+    """Variants keep their marker over figures, too: lines that lie on each other stay apart."""
+    name = arm.split(" ")[0]
+    known = list(OPS[op].variants) if op in OPS else sorted({a.split(" ")[0] for a in arms})
+    return MARKERS[known.index(name) % len(MARKERS)] if name in known else "o"
 
 
 def flagged(row) -> dict:

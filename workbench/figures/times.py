@@ -10,6 +10,7 @@ from .axes import (
     color_of,
     flagged,
     legend,
+    marker_of,
     one_setup,
     panels,
     panels_of,
@@ -19,6 +20,7 @@ from .axes import (
     timed,
 )
 
+NARROW = 14  # labels along the axis of a panel, at most
 OFF_SCALE = 8.0  # an arm this many times slower than the fastest everywhere is told, not drawn
 
 
@@ -28,7 +30,8 @@ def _draw(axes, rows: pd.DataFrame, x: str, op: str, arms: list[str]) -> None:
         if not len(line):
             continue
         color = color_of(op, arm, arms)
-        axes.plot(line[x], line["median_us"], marker="o", markersize=4.5, color=color, label=arm)
+        axes.plot(line[x], line["median_us"], marker=marker_of(op, arm, arms), markersize=5,
+                  color=color, label=arm)  # fmt: skip
         axes.fill_between(line[x], line["low_us"], line["high_us"], color=color, alpha=0.18, lw=0)
         doubted = line[line["flags"].map(len) > 0]
         axes.plot(doubted[x], doubted["median_us"], "o", markersize=7, mfc="white", mec=color)
@@ -45,6 +48,15 @@ def _drawn(table: pd.DataFrame) -> tuple[list[str], list[str]]:
     return [arm for arm in dict.fromkeys(table["arm"]) if arm not in slow], told
 
 
+def _apart(values) -> list:
+    """The largest value, and down from it each that is far enough from the next for a label."""
+    kept, (low, high) = [], (min(values), max(values))
+    for value in sorted(values, reverse=True):
+        if not kept or kept[-1] / value >= (high / low) ** (1 / NARROW):
+            kept.append(value)
+    return kept[::-1]
+
+
 @styled
 def curves(table: pd.DataFrame, op: str, x: str, title: str, xlabel: str) -> Figure:
     """Time against one workload field `x`: a panel for each other field's value, a line an arm.
@@ -59,7 +71,7 @@ def curves(table: pd.DataFrame, op: str, x: str, title: str, xlabel: str) -> Fig
     figure, grid = panels_of(len(parts), COLUMNS, 2.55)
     for axes, (name, rows) in zip(grid, parts, strict=True):
         _draw(axes, rows, x, op, arms)
-        axes.set(title=name, xscale="log", yscale="log", xticks=sorted(table[x].unique()))
+        axes.set(title=name, xscale="log", yscale="log", xticks=_apart(table[x].unique()))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(plain))
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -158,7 +170,8 @@ def _typical(table: pd.DataFrame, fields: list[str], op: str) -> tuple[str, pd.D
 
 def _rung(row: pd.Series, rows: pd.DataFrame, op: str) -> tuple[str, str]:
     """(time and speed-up, idea) of one bar of the ladder."""
-    told = f"{row['median_us']:,.0f} µs"
+    us = row["median_us"]
+    told = f"{us:,.0f} µs" if us >= 100 else f"{us:.3g} µs"
     variant = OPS[op].variants.get(row["variant"]) if op in OPS else None
     if variant is None:
         return told, ""
