@@ -1,6 +1,7 @@
 """What only shows when records are read together: places, ceilings, warm caches, drift, blocks."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from workbench.evidence import (
     told_apart,
 )
 from workbench.models.ceilings import Ceilings
+from workbench.models.ratio import noise
 from workbench.models.roofline import floor
 from workbench.op import Verdict
 
@@ -233,6 +235,15 @@ def test_blocks_are_one_row_with_the_median_of_their_medians():
         ["union", 11.0, 11.0, 3], ["per_token", 99.0, 99.0, 1],
     ]  # fmt: skip
     assert list(found["flags"]) == [["busy: 1"], []]
+
+
+def test_the_noise_of_a_row_is_that_of_all_its_blocks():
+    pairs = [(10.0, 10.1), (20.0, 19.9), (15.0, 15.0)]  # far apart, each near its twin
+    rows = [block(i, us, twin_us=[twin] * 5) for i, (us, twin) in enumerate(pairs)]
+    (found,) = pooled(table(*rows)).to_dict("records")
+    assert found["noise"] == noise(*zip(*pairs, strict=True))
+    (bare,) = pooled(table(block(0, 10.0, twin_us=[]))).to_dict("records")
+    assert math.isnan(bare["noise"])
 
 
 def test_another_source_is_not_pooled_and_a_second_study_of_one_adds_its_blocks():

@@ -15,6 +15,7 @@ from .columns import column
 from .flags import TURNOVER, merged
 from .models.ceilings import Ceilings, ceilings
 from .models.ledger import LEDGERS
+from .models.ratio import noise
 from .models.roofline import floor
 from .ops import OPS
 from .reader import load as read
@@ -204,8 +205,8 @@ def pooled(table: pd.DataFrame) -> pd.DataFrame:
     """One row for each case and arm: the blocks of its newest build as one.
 
     median_us is the median over blocks of their medians, low_us and high_us the medians of their
-    percentiles, flags the union of theirs, blocks how many there are. The other columns are the
-    first block's.
+    percentiles, flags the union of theirs, blocks how many there are, noise the absolute log ratio
+    that the case's A/A pair reaches over all of its blocks. The other columns are the first block's.
     """
     keys = [*CASE, "arm"]
     table = newest(table)
@@ -220,4 +221,7 @@ def pooled(table: pd.DataFrame) -> pd.DataFrame:
     out["blocks"] = groups["median_us"].count().reindex(index).to_numpy()
     flags = groups["flags"].agg(lambda lists: list(merged(lists)))
     out["flags"] = flags.reindex(index).to_list()
+    twins = table[table["twin_median_us"].notna()].groupby(CASE, dropna=False)
+    known = {case: noise(t["median_us"], t["twin_median_us"]) for case, t in twins}
+    out["noise"] = [known.get(case, np.nan) for case in out[CASE].itertuples(index=False, name=None)]
     return out

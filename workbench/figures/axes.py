@@ -49,7 +49,10 @@ def one_setup(table: pd.DataFrame) -> str:
         raise ValueError(f"records of {len(setups)} setups in one figure: "
                          f"{setups.to_dict('records')}")  # fmt: skip
     device, clock, cache = setups.iloc[0]
-    found = noises(table).values() if "place" in table else ()
+    if "noise" in table:  # of all blocks: they are one row here
+        found = list(table["noise"].dropna())
+    else:
+        found = list(noises(table).values()) if "place" in table else []
     noise = f" · A/A noise ±{math.expm1(max(found)):.2%}" if found else ""
     return f"{device} · {clock}" + (f" ({cache} L2)" if cache else "") + noise
 
