@@ -15,7 +15,7 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(VENV)/bin/ruff check .
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n 2 --dist worksteal
 
 lab: $(INSTALLED)
 	$(VENV)/bin/jupyter lab notebooks

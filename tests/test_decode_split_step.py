@@ -80,7 +80,8 @@ def test_an_extra_cache_that_needs_no_split_gets_none(size):
     ({"extra_page_size": 32}, "pages of 32 tokens"),
     ({"extra_topk": 600, "extra_context": 500}, "extra_topk=600"),
     ({"invalid": 1.5}, "invalid=1.5"),
-    ({"batch": -1}, "batch=-1"),
+    ({"batch": -1}, "batch=-1 is below 0"),
+    ({"extra_page_size": 0}, "extra_page_size=0 is below 1"),
 ])  # fmt: skip
 def test_a_workload_that_cannot_be_is_refused(changes, told):
     with pytest.raises(ValueError, match=told):
@@ -97,3 +98,11 @@ def test_inputs_that_do_not_belong_together_are_refused(name, change, told):
     x = STEP.make_inputs(TINY, DEVICE)
     with pytest.raises(ValueError, match=told):
         ROWS(x._replace(**{name: change(getattr(x, name))}))
+
+
+def test_the_floor_counts_no_lane_past_the_pools_and_no_row_twice():
+    x = STEP.make_inputs(replace(TINY, layers=1, batch=2, window=3, extra_topk=2), DEVICE)
+    x.indices.copy_(torch.tensor([[5, 5, -1], [5, 6, 4 * 256]]))
+    x.extra_indices.copy_(torch.tensor([[[7, 8], [8, 5 * 128]]]))
+    lanes = 6 + 4
+    assert STEP.cost(x).bytes == (2 + 2 + lanes) * 584 + 4 * lanes

@@ -11,7 +11,7 @@ from test_offsets import LOST, LOST_WIDE, ROOM, STRIDES, behind, far, mapped, on
 from workbench.compare import same_bits
 from workbench.ops import OPS
 
-STEP, READ = OPS["page_split_step"], OPS["paged_read"]
+SPLIT, STEP, READ = OPS["page_split"], OPS["page_split_step"], OPS["paged_read"]
 steps = pytest.mark.parametrize("v", STEP.variants.values(), ids=STEP.variants)
 reads = pytest.mark.parametrize("v", READ.variants.values(), ids=READ.variants)
 strides = pytest.mark.parametrize("stride", STRIDES)
@@ -119,3 +119,17 @@ def test_a_token_past_the_pool_reads_zeros(v, tokens, dtype):
     middle = len(tokens)
     assert same_bits(got[middle], READ.reference(near).rows[0, 0])
     assert not got[:middle].any() and not got[middle + 1 :].any()
+
+
+def test_more_lanes_than_32_bits_number_are_refused():
+    x = SPLIT.make_inputs(SPLIT.Workload(pages=2, batch=1, window=1), DEVICE)
+    with pytest.raises(ValueError, match="indices have 2147483648 lanes"):
+        SPLIT.validate(x._replace(indices=x.indices.expand(2, 2**30)))
+
+
+@pytest.mark.parametrize("name, bytes_", [("source", 149508), ("destination", 37380)])
+def test_pages_of_no_whole_words_are_refused(name, bytes_):
+    """Though their stride is one: a kernel sees them as words."""
+    x = SPLIT.make_inputs(SPLIT.Workload(pages=2, batch=1), DEVICE)
+    with pytest.raises(ValueError, match=f"{name} has stride .* pages of {bytes_} bytes"):
+        SPLIT.variants["claimed"](x._replace(**{name: getattr(x, name)[:, :bytes_]}))

@@ -1,5 +1,7 @@
 """State on the device: an epoch of its own for each variant, through its wrap, on any server's."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from conftest import DEVICE
@@ -101,9 +103,22 @@ def test_pools_of_two_page_sizes_may_share_the_memory(name):
 
 
 @pytest.mark.parametrize("shape, dtype", [
-    ((2, 19), torch.int32), ((1, 20), torch.int32), ((40,), torch.int32), ((2, 20), torch.int64)
+    ((2, 19), torch.int32), ((1, 20), torch.int32), ((40,), torch.int32), ((2, 20), torch.int64),
+    ((), torch.int32), ((2,), torch.int32), ((2, 20, 1), torch.int32),
 ])  # fmt: skip
 def test_stamps_of_another_form_are_refused(shape, dtype):
     stamps = torch.zeros(shape, dtype=dtype, device=DEVICE)
     with pytest.raises(ValueError, match=r"needs int32 \[2, 20\] or wider"):
         SPLIT.variants["stamped"](fresh()._replace(stamps=stamps))
+
+
+def test_stamps_whose_words_lie_apart_are_refused():
+    stamps = torch.zeros(20, 2, dtype=torch.int32, device=DEVICE).mT
+    with pytest.raises(ValueError, match=r"strides \(1, 2\), needs int32 \[2, 20\]"):
+        SPLIT.variants["listed"](fresh()._replace(stamps=stamps))
+
+
+@pytest.mark.parametrize("programs", [0, -3])
+def test_a_list_that_nobody_would_copy_is_refused(programs):
+    with pytest.raises(ValueError, match=f"programs={programs} is below 1"):
+        replace(SPLIT.variants["listed"].config, programs=programs)

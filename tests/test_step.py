@@ -95,12 +95,38 @@ def test_a_profile_gives_the_total_and_is_named():
     (["--total-us", "38600", "--base", "claimed"], "'claimed'"),
     (["--clock", "sundial"], "'sundial'"),
     (["--profile", "nowhere.json"], "nowhere.json"),
+    (["--base", "masked"], "--base masked"),
+    (["--total-us", "38600", "--steps", "12"], "--steps 12"),
 ], ids=lambda w: w[-1] if isinstance(w, list) else "")  # fmt: skip
 def test_bad_words_are_one_line(words, told):
     done = call(RECORDS, *words)
     assert done.exit_code == 2 and told in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+def test_a_case_without_reading_is_left_out_and_told(tmp_path):
+    rows = [json.loads(line) for line in RECORDS.read_text().splitlines()]
+    kept = [r for r in rows if r["workload"]["batch"] == 8 or r["variant"] != FLOOR]
+    some, none = tmp_path / "some.jsonl", tmp_path / "none.jsonl"
+    some.write_text("".join(json.dumps(r) + "\n" for r in kept))
+    none.write_text("".join(json.dumps(r) + "\n" for r in rows if r["variant"] != FLOOR))
+    done = call(some)
+    assert done.exit_code == 0 and "left out, without a time of 'direct'" in done.stdout
+    done = call(none)
+    assert done.exit_code == 2 and "no time of 'direct'" in done.stderr
+
+
 def test_records_without_a_step_are_told(tmp_path):
     done = call(RECORDS.with_name("union_plan.jsonl"))
     assert done.exit_code == 2 and "workbench measure decode_split_step" in done.stderr
+
+
+def test_a_variant_of_two_configs_keeps_both(tmp_path):
+    found = [json.loads(line) for line in RECORDS.read_text().splitlines()]
+    first = next(r for r in found if r["variant"] == "fitted")
+    found += [first | {"config": c, "config_asked": c} for c in ({"lanes": 4}, {"lanes": 8})]
+    path = tmp_path / "two.jsonl"
+    path.write_text("\n".join(map(json.dumps, found)))
+    done = call(path, "--clock", first["clock"], "--json")
+    assert done.exit_code == 0, done.output
+    told = {r["variant"] for r in json.loads(done.stdout)["splits"]}
+    assert {"fitted lanes=4", "fitted lanes=8"} <= told

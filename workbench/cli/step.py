@@ -24,7 +24,8 @@ def step(
     profile: Annotated[Path | None, typer.Option(help="Or a profile of it: Nsight Systems SQLite "
                                                  "or a torch.profiler trace.")] = None,
     steps: Annotated[int, typer.Option(min=1, help="Decode steps in the profile.")] = 1,
-    base: Annotated[str, typer.Option(help="The variant whose splits are in that time.")] = "full",
+    base: Annotated[str | None, typer.Option(help="The variant whose splits are in that time. "
+                                             "Default: full.")] = None,
     clock: Annotated[str | None, typer.Option(help="Only times by this clock.")] = None,
     json: o.AsJson = False,
 ) -> int:  # fmt: skip
@@ -35,7 +36,7 @@ def step(
     """
     from ..evidence import CASE, load, pooled
     from ..fields import choose
-    from ..models.step import splits
+    from ..models.step import FLOOR, splits
     from ..record import found, plain
 
     total = _total(total_us, profile, steps, base)
@@ -46,14 +47,20 @@ def step(
                                                table["clock"].unique())]  # fmt: skip
     if not len(table):
         raise ValueError(f"these records hold no time of {OP}: `workbench measure {OP}`")
-    rows = []
+    rows, absent = [], []
     for case, part in table.groupby(CASE, sort=False, dropna=False):
         said = dict(zip(CASE, case, strict=True))
-        flags = part.set_index("variant")["flags"]
-        for variant, each in splits(dict(part.set_index("variant")["median_us"]), total).items():
+        arms = part.set_index("arm")  # a variant of two configs is two of them
+        if FLOOR not in arms.index:
+            absent.append(said["place"] or "default")
+            continue
+        for arm, each in splits(dict(arms["median_us"]), total).items():
             rows.append({"device": said["environment.device"], "clock": said["clock"],
-                         "workload": said["place"] or "default", "variant": variant,
-                         **asdict(each), "flags": list(flags[variant])})  # fmt: skip
+                         "workload": said["place"] or "default", "variant": arm,
+                         **asdict(each), "flags": list(arms["flags"][arm])})  # fmt: skip
+    if not rows:
+        raise ValueError(f"no time of {FLOOR!r} on any workload here: what reading alone takes is "
+                         "unknown")  # fmt: skip
     if json:
         o.print_json(plain({"total": asdict(total) if total else None, "splits": rows}))
         return 0
@@ -65,14 +72,22 @@ def step(
     title = f"step of {total.us:,.1f} us with {total.base}: {total.source}" if total else ""
     columns = [*head, *(["of step", "saved"] if total else []), ""]
     o.out.print(o.grid(title, columns, body, right=4))
+    for place in absent:
+        o.out.print(f"left out, without a time of {FLOOR!r}: {place}", highlight=False)
     return 0
 
 
-def _total(us: float | None, profile: Path | None, steps: int, base: str):
+def _total(us: float | None, profile: Path | None, steps: int, base: str | None):
     from ..models.step import Total
 
     if us is not None and profile is not None:
         raise ValueError(f"--total-us {us:g} and --profile {profile}: give one of them")
+    if profile is None and steps != 1:
+        raise ValueError(f"--steps {steps} counts the steps of a --profile, and none is given")
+    if us is None and profile is None and base is not None:
+        raise ValueError(f"--base {base} is of a step whose time is not given: --total-us or "
+                         "--profile")  # fmt: skip
+    base = base or "full"
     if us is not None:
         return Total(us, "given", base)
     if profile is None:

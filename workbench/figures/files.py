@@ -7,6 +7,7 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..models.step import FLOOR
 from ..record import slug
 from .axes import STYLE
 from .overlap import union_ratio
@@ -33,6 +34,8 @@ def draw_all(table: pd.DataFrame, to: Path) -> list[Path]:
             mine = rows["op"] == op
             if kind == "page_split_share":
                 mine &= rows["workload.touch"] == "share"
+            if kind == "step_cost" and not (rows[mine]["arm"] == FLOOR).any():
+                continue  # what reading alone takes is unknown
             if mine.any():
                 made.append(save(figure(rows[mine]), f"{kind}_{slug(device)}_{clock}", to))
     if any(c.startswith("statistics.union_ratio.") for c in table.columns):

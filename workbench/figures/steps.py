@@ -22,8 +22,10 @@ def step_cost(table: pd.DataFrame, total: Total | None = None) -> Figure:
     if not len(table):
         raise ValueError(f"no times of {OP} in these records")
     setup = one_setup(table)
-    parts = list(table.groupby("place", sort=False))
-    most = table["variant"].nunique()
+    parts = [part for part in table.groupby("place", sort=False) if FLOOR in set(part[1]["arm"])]
+    if not parts:
+        raise ValueError(f"no time of {FLOOR!r} beside those of {OP}")
+    most = table["arm"].nunique()
     figure = Figure(figsize=(8.6, 1.5 + len(parts) * (0.55 + 0.34 * most)), layout="constrained")
     grid = figure.subplots(len(parts), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (place, rows) in zip(grid, parts, strict=True):
@@ -40,15 +42,15 @@ def step_cost(table: pd.DataFrame, total: Total | None = None) -> Figure:
 
 def _bars(axes, rows: pd.DataFrame, total: Total | None) -> None:
     rows = rows.sort_values("median_us", ascending=False)
-    found = splits(dict(zip(rows["variant"], rows["median_us"], strict=True)), total)
     arms = list(rows["arm"])
+    found = splits(dict(zip(arms, rows["median_us"], strict=True)), total)
     for y, (_, row) in enumerate(rows.iterrows()):
-        part = found[row["variant"]]
+        part = found[row["arm"]]
         axes.barh(y, part.step_us - part.split_us, color=READING, height=0.66)
         axes.barh(y, part.split_us, left=part.step_us - part.split_us, height=0.66,
                   color=color_of(OP, row["arm"], arms), **flagged(row))  # fmt: skip
         axes.annotate(f"  {_told(part)}", (part.step_us, y), va="center", fontsize=8.5)
-    axes.set(yticks=range(len(rows)), yticklabels=list(rows["variant"]))
+    axes.set(yticks=range(len(rows)), yticklabels=arms)
     axes.invert_yaxis()
     axes.margins(x=0.28)
     axes.grid(axis="y", visible=False)

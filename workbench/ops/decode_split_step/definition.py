@@ -44,11 +44,11 @@ class Workload:
     seed: int = 0
 
     def __post_init__(self):
-        for name in ("layers", "pages", "extra_pages", "window", "extra_topk", "extra_context"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} is below 1")
-        if self.batch < 0 or self.seed < 0:
-            raise ValueError(f"batch={self.batch} or seed={self.seed} is below 0")
+        for name in ("layers", "pages", "page_size", "extra_pages", "extra_page_size", "batch",
+                     "window", "extra_topk", "extra_context", "seed"):  # fmt: skip
+            least = 0 if name in ("batch", "seed") else 1
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)} is below {least}")
         if not 0.0 <= self.invalid <= 1.0:
             raise ValueError(f"invalid={self.invalid} is outside [0, 1]")
         coverage.route(READER, self.page_size)
@@ -181,10 +181,17 @@ def compare(x: Inputs, actual: Output, expected: Output) -> Verdict:
 
 
 def cost(x: Inputs) -> Cost:
-    """Read every index and the row of every valid lane, write every lane: what no split adds to."""
-    lanes = len(x.source) * x.indices.numel() + x.extra_indices.numel()
-    valid = len(x.source) * int((x.indices >= 0).sum()) + int((x.extra_indices >= 0).sum())
-    return Cost((valid + lanes) * TOKEN + 4 * (x.indices.numel() + x.extra_indices.numel()), 0)
+    """Read every index, and each row that a layer names once; write every lane: no split's part."""
+    layers, tokens = len(x.source), x.source.shape[1] * x.page_size
+    extra_tokens = x.extra_source.shape[1] * x.extra_page_size
+    read = layers * _rows_named(x.indices, tokens)
+    read += sum(_rows_named(lanes, extra_tokens) for lanes in x.extra_indices)
+    lanes = layers * x.indices.numel() + x.extra_indices.numel()
+    return Cost((read + lanes) * TOKEN + 4 * (x.indices.numel() + x.extra_indices.numel()), 0)
+
+
+def _rows_named(indices: torch.Tensor, tokens: int) -> int:
+    return len(indices[(indices >= 0) & (indices < tokens)].unique())
 
 
 def statistics(x: Inputs) -> dict:

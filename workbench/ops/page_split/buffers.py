@@ -27,7 +27,8 @@ class SplitBuffers:
         """The memory for a pool. Raises RuntimeError where it would have to grow in a capture."""
         if page_size < PAGE or page_size % PAGE or pages < 0:
             raise ValueError(f"pages={pages} of page_size={page_size}: not whole pages of {PAGE}")
-        copies = pages * page_size // PAGE
+        # pages of 64 are read as they lie: nothing is copied
+        copies = 0 if page_size == PAGE else pages * page_size // PAGE
         have = (len(self.kept[-1].destination), len(self.kept[-1].mask)) if self.kept else (-1, -1)
         if have[0] < copies or have[1] < pages:
             self._grow(max(pages, have[1]), max(copies, have[0]))  # neither side ever shrinks

@@ -47,11 +47,9 @@ class Workload:
     def __post_init__(self):
         if self.page_size < PAGE or self.page_size % PAGE:
             raise ValueError(f"page_size={self.page_size} is not a multiple of {PAGE}")
-        if self.pages < 1:
-            raise ValueError(f"pages={self.pages} is below 1")
-        if self.batch < 0 or self.window < 1 or self.seed < 0:
-            raise ValueError(f"batch={self.batch}, window={self.window} or seed={self.seed} "
-                             "is too small")  # fmt: skip
+        for name, least in (("pages", 1), ("batch", 0), ("window", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)} is below {least}")
         if self.touch not in TOUCHES:
             raise ValueError(f"touch={self.touch!r} is none of {', '.join(TOUCHES)}")
         for name in ("invalid", "share"):
@@ -65,8 +63,9 @@ class Inputs(NamedTuple):
     indices: torch.Tensor | None  # int32 or int64, any shape: token numbers; None: copy all pages
     destination: torch.Tensor  # [pages * page_size / 64, >= 37,376] uint8, persistent, written
     mask: torch.Tensor  # [pages] uint8, scratch that persists: which pages were touched, written
-    # [2, >= 4 + pages * page_size / 64] int32, scratch that persists, zero before the first call: a
-    # row for each variant that keeps state on the device (`stamped`, `listed`), its own alone
+    # [2, >= 4 + pages * page_size / 64] int32, scratch that persists, zero before the first call,
+    # as wide in every later one: a row for each variant that keeps state on the device (`stamped`,
+    # `listed`), its own alone
     stamps: torch.Tensor
 
 
@@ -148,22 +147,27 @@ def validate(x: Inputs) -> None:
     if x.page_size < PAGE or x.page_size % PAGE:
         raise ValueError(f"page_size={x.page_size} is not a multiple of {PAGE}")
     pages = x.source.shape[0]
-    for name, shape in (
-        ("source", (pages, footer_584.page_bytes(x.page_size))),
-        ("destination", (pages * x.page_size // PAGE, COPIED_BYTES)),
-    ):
+    needed = {"source": (pages, footer_584.page_bytes(x.page_size))}
+    if x.page_size > PAGE:  # else nothing is written
+        needed["destination"] = (pages * x.page_size // PAGE, COPIED_BYTES)
+    for name, shape in needed.items():
         tensor = getattr(x, name)
         if tensor.ndim != 2 or tensor.shape[0] != shape[0] or tensor.shape[1] < shape[1]:
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}, needs {shape} or wider")
-        if tensor.stride(0) % 8 or tensor.data_ptr() % 8:
-            raise ValueError(f"{name} has stride {tensor.stride(0)}, not a multiple of 8 bytes")
+        if any(n % 8 for n in (tensor.stride(0), tensor.shape[1], tensor.data_ptr())):
+            raise ValueError(f"{name} has stride {tensor.stride(0)} and pages of {tensor.shape[1]} "
+                             "bytes: not whole words of 8")  # fmt: skip
     if x.mask.shape != (pages,):
         raise ValueError(f"mask has shape {tuple(x.mask.shape)}, needs {(pages,)}")
-    shape, least = tuple(x.stamps.shape), 4 + len(x.destination)
-    if x.stamps.dtype != torch.int32 or shape[:1] != (2,) or shape[1] < least:
-        raise ValueError(f"stamps are {x.stamps.dtype} {shape}, needs int32 [2, {least}] or wider")
+    form, least = (x.stamps.dtype, x.stamps.ndim, *x.stamps.shape[:1]), 4 + len(x.destination)
+    if form != (torch.int32, 2, 2) or x.stamps.shape[1] < least or x.stamps.stride(1) != 1:
+        raise ValueError(f"stamps are {x.stamps.dtype} {tuple(x.stamps.shape)} with strides "
+                         f"{x.stamps.stride()}, needs int32 [2, {least}] or wider, words side by "
+                         "side")  # fmt: skip
     if x.indices is not None and x.indices.dtype not in (torch.int32, torch.int64):
         raise ValueError(f"indices are {x.indices.dtype}, not int32 or int64")
+    if x.indices is not None and x.indices.numel() >= 2**31:
+        raise ValueError(f"indices have {x.indices.numel()} lanes: lane numbers are 32-bit")
 
 
 def touched_pages(x: Inputs) -> torch.Tensor:

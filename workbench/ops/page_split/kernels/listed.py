@@ -26,6 +26,8 @@ class Config:
     def __post_init__(self):
         if self.pieces not in (1, 3, 9):
             raise ValueError(f"pieces={self.pieces} is none of 1, 3, 9")
+        if self.programs < 1:  # no launch at all, and no error
+            raise ValueError(f"programs={self.programs} is below 1")
 
 
 @triton.jit
