@@ -86,7 +86,7 @@ def _tile(w, config: Config) -> Tile:
 # need no stack and take a quarter longer on an H200 (traces/tuning/nvidia_h200/union_tiles.jsonl).
 @sparse_prefill.variant(
     config=Config(), step_from="per_token", requires=_requires, tile=_tile, independent=False,
-    stack_bytes=112,
+    stack_bytes=120,
 )  # fmt: skip
 def union(x: Inputs, config: Config) -> Output:
     """Gather the union of a group's rows once; owner bits keep each token's own softmax support."""
@@ -99,14 +99,15 @@ def union(x: Inputs, config: Config) -> Output:
         union_rows, owners, length = plan(
             Selections(x.indices, x.topk_length, len(x.kv), config.group)
         )
-    _union_kernel[(len(length),)](
-        x.q, x.kv, union_rows, owners, length, x.attn_sink, out, lse,
-        x.sm_scale * LOG2_E.value,
-        tokens, heads, union_rows.stride(0),
-        HAS_SINK=x.attn_sink is not None, KV_STRIDE=x.kv.stride(0),
-        D=D, DC=DC, DR=DR,
-        QUERIES=config.group * heads, G=config.group,
-        WHOLE=union_rows.stride(0) % config.block_k == 0, BLOCK_K=config.block_k,
-        num_warps=config.num_warps, num_stages=config.num_stages,
-    )  # fmt: skip
+    with ranges.span("kernel"):
+        _union_kernel[(len(length),)](
+            x.q, x.kv, union_rows, owners, length, x.attn_sink, out, lse,
+            x.sm_scale * LOG2_E.value,
+            tokens, heads, union_rows.stride(0),
+            HAS_SINK=x.attn_sink is not None, KV_STRIDE=x.kv.stride(0),
+            D=D, DC=DC, DR=DR,
+            QUERIES=config.group * heads, G=config.group,
+            WHOLE=union_rows.stride(0) % config.block_k == 0, BLOCK_K=config.block_k,
+            num_warps=config.num_warps, num_stages=config.num_stages,
+        )  # fmt: skip
     return Output(out, lse)
