@@ -1,5 +1,7 @@
 """Figures of overlap: how many rows neighbouring tokens share."""
 
+from collections.abc import Mapping
+
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
@@ -19,8 +21,9 @@ def union_ratio(table: pd.DataFrame) -> Figure:
     table = table[table[columns].notna().any(axis=1)] if columns else table[:0]
     if not len(table):
         raise ValueError("no record here carries a union ratio")
-    table = table.assign(S=cache_rows(table), label=table["workload.law"] + " churn " +
-                         table["workload.churn"].map("{:g}".format))  # fmt: skip
+    churn = " churn " + table["workload.churn"].map("{:g}".format)  # only a walk reads it
+    label = table["workload.law"] + churn.where(table["workload.law"] == "walk", "")
+    table = table.assign(S=cache_rows(table), label=label)
     parts = table.drop_duplicates(["workload.tokens", "S", "workload.topk", "label"])
     groups = sorted(int(c.removeprefix(prefix)) for c in columns)
     shapes = list(parts.groupby(["workload.tokens", "S", "workload.topk"]))
@@ -40,6 +43,53 @@ def union_ratio(table: pd.DataFrame) -> Figure:
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter(FuncFormatter(plain))
         axes.set_xlabel("tokens of a group" if axes in grid[-4:] else "")
+    figure.supylabel("union ratio", fontsize=10)
+    figure.suptitle("Rows of a group's union, over the rows of one token", x=0.01, ha="left",
+                    fontsize=10.5)  # fmt: skip
+    legend(figure, grid)
+    return figure
+
+
+@styled
+def union_curves(
+    found: Mapping[str, dict], published: Mapping[str, Mapping[int, float]] | None = None
+) -> Figure:
+    """Union ratio against the tokens of a group, a panel for each selection.
+
+    `found`: what `selections.statistics` says, by the name of the law; `published`: ratios by
+    group, by the same names. Reference lines: what independent tokens would share among the rows
+    that these see, and the bounds that the Jaccard of neighbours sets. Raises ValueError where
+    `found` is empty or `published` names none of it.
+    """
+    if not found or set(published or {}) - set(found):
+        strange = ", ".join(set(published or {}) - set(found)) or "nothing"
+        raise ValueError(f"curves of {', '.join(found) or 'nothing'}, published: {strange}")
+    figure, grid = panels_of(len(found), 3, 2.9)
+    highest = max(max(s["uniform_union_ratio"].values()) for s in found.values())
+    for axes, (name, s) in zip(grid, found.items(), strict=True):
+        groups = [int(g) for g in s["union_ratio"]]
+        least, most = zip(*s["jaccard_bounds"].values(), strict=True)
+        axes.fill_between(groups, least, most, color="#dddddd", lw=0,
+                          label="bounds of the neighbours' Jaccard")  # fmt: skip
+        axes.plot(groups, s["uniform_union_ratio"].values(), ls="--", color="#555555", lw=1.2,
+                  label="independent tokens")  # fmt: skip
+        axes.plot(groups, s["union_ratio"].values(), marker="o", markersize=3.5, color=COLORS[0],
+                  label="drawn")  # fmt: skip
+        if published and name in published:
+            axes.plot(published[name].keys(), published[name].values(), ls="", marker="D",
+                      markersize=8, mfc="none", mec=COLORS[3], mew=1.5, label="published",
+                      zorder=3)  # fmt: skip
+        nearest = s["jaccard"].get(1, s["jaccard"].get("1"))
+        of = f" · {s['requests']} requests" if s["requests"] > 1 else ""
+        axes.set(title=f"{name}\nT {plain(s['tokens'])} · topk {plain(s['topk'])}{of} · "
+                       f"J {nearest:.2f}", xscale="log", yscale="log",
+                 xticks=[1, 2, 4, 8, 16, 32, 64], yticks=[1, 1.1, 1.25, 1.5, 2, 3, 4],
+                 xlim=(0.9, max(groups) * 1.1), ylim=(0.97, 1.15 * highest))  # fmt: skip
+        axes.xaxis.set_major_formatter(FuncFormatter(plain))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_minor_locator(NullLocator())
+    figure.supxlabel("tokens of a group", fontsize=10)
     figure.supylabel("union ratio", fontsize=10)
     figure.suptitle("Rows of a group's union, over the rows of one token", x=0.01, ha="left",
                     fontsize=10.5)  # fmt: skip

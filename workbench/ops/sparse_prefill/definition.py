@@ -31,8 +31,8 @@ class Workload:
     heads: int = 8  # H, query heads of this rank
     topk: int = 2048  # slots of a token
     rows: int | None = None  # S, of the cache; none: context + tokens
-    context: int = 0  # rows of the cache before the first query token, where `rows` is none
-    law: str = "walk"  # how rows are selected: one of selections.LAWS
+    context: int = 0  # rows of a request before its first query token, where `rows` is none
+    law: str = "walk"  # how rows are selected: `boundary`, `boundary:core=0.9`, a preset's name
     churn: float = 0.10  # share of its rows that a walk swaps from token to token
     padding: str = "tail"  # where invalid lanes stand: one of selections.PADDINGS
     holes: float = 0.0  # share of the selected lanes that are made invalid
@@ -43,6 +43,7 @@ class Workload:
     position_stride: int = 1  # above 1: a context-parallel rank's share of the tokens
     sm_scale: float = 1 / 16  # (192 + 64) ** -0.5, from the head width before absorption
     seed: int = 0
+    requests: int = 1  # of the batch; they share tokens and cache rows evenly, one after another
 
     def __post_init__(self):
         selections.check(self)
@@ -55,7 +56,8 @@ class Workload:
 
     @property
     def cache_rows(self) -> int:
-        return self.context + self.tokens if self.rows is None else self.rows
+        before = self.requests * self.context
+        return before + self.tokens if self.rows is None else self.rows
 
 
 class Inputs(NamedTuple):
@@ -76,7 +78,9 @@ class Output(NamedTuple):
 def make_inputs(w: Workload, device: str) -> Inputs:
     """Draw the tensors of `w`, on the CPU: equal workloads give equal tensors on every device."""
     gen = torch.Generator().manual_seed(w.seed)
-    places = selections.positions(w.tokens, w.cache_rows, w.first_position, w.position_stride)
+    places = selections.positions(
+        w.tokens, w.cache_rows, w.first_position, w.position_stride, w.requests
+    )
     indices, length = selections.draw(w, places)
     q = torch.randn(w.tokens, w.heads, D, generator=gen).bfloat16()
     kv = torch.randn(w.cache_rows, D, generator=gen).bfloat16()
@@ -232,6 +236,7 @@ _edges = (
     replace(_tiny, tokens=9, topk=64, length="ragged", seed=3),  # whole tiles, cut short
     replace(_tiny, tokens=4, topk=128, rows=600, length="counted", holes=0.6, law="uniform"),
     replace(_tiny, rows=8, sink="random"),  # few lanes: the sink takes much of the weight
+    replace(_tiny, tokens=7, rows=300, requests=3),  # groups across requests, some rows padded
 )
 
 sparse_prefill = Op(

@@ -23,13 +23,14 @@ class Workload:
     topk: int = 2048  # slots of a token
     rows: int | None = None  # S, of the cache; none: as many as tokens
     group: int = 4  # G, tokens that share a gather
-    law: str = "walk"  # how rows are selected: one of selections.LAWS
+    law: str = "walk"  # how rows are selected: `boundary`, `boundary:core=0.9`, a preset's name
     churn: float = 0.10  # share of its rows that a walk swaps from token to token
     padding: str = "tail"  # where invalid lanes stand: one of selections.PADDINGS
     holes: float = 0.0  # share of the selected lanes that are made invalid
     wild: bool = False  # invalid lanes hold any number outside the cache, not only -1
     length: str = "none"  # topk_length: one of selections.LENGTHS
     seed: int = 0
+    requests: int = 1  # of the batch, sharing it evenly; a group may hold tokens of two of them
 
     def __post_init__(self):
         selections.check(self)
@@ -55,7 +56,7 @@ class Output(NamedTuple):
 
 
 def make_inputs(w: Workload, device: str) -> Inputs:
-    places = selections.positions(w.tokens, w.cache_rows)
+    places = selections.positions(w.tokens, w.cache_rows, requests=w.requests)
     indices, length = selections.draw(w, places)
     return Inputs(
         indices.to(device), None if length is None else length.to(device), w.cache_rows, w.group
@@ -164,6 +165,7 @@ _edges = (
     replace(_tiny, churn=1.0, topk=33),  # not a multiple of any block
     replace(_tiny, tokens=5, rows=32766),  # the last row numbers that fit 16 bits
     replace(_tiny, tokens=5, rows=40000),  # and some that do not
+    replace(_tiny, rows=200, requests=4, law="boundary"),  # groups across requests
 )
 
 union_plan = Op(
