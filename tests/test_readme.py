@@ -18,7 +18,8 @@ README = (ROOT / "README.md").read_text()
 SHELL = "\n".join(re.findall(r"```bash\n(.*?)```", README, re.S))
 COMMANDS = [line.split("#")[0].strip() for line in SHELL.splitlines() if line.strip()]
 RECORDS = sorted((ROOT / "traces/records").glob("*/*.jsonl"))
-RUN = [c for c in COMMANDS if not c.startswith(("make ", "nsys "))]
+# what needs nsys ends with 3 where there is none: tests/test_profile_run.py
+RUN = [c for c in COMMANDS if not c.startswith("make ") and "--tool nsys" not in c]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ MANY = POOL | {"batch": 64}
 STEP = {"pages": 1024, "batch": 8}
 NUMBERS = [  # (as it is written, op, arm, workload): medians over blocks, in microseconds
     ("1,225 µs", "page_split", "full", POOL),
-    ("27.7 µs", "page_split", "masked", POOL),
+    ("27.9 µs", "page_split", "masked", POOL),
     ("3.5 µs", "page_split", "claimed", POOL),
     ("7.1 µs", "page_split", "claimed", POOL | {"clock": "graph_cold"}),
     ("32.5 µs", "page_split", "masked", MANY),

@@ -36,3 +36,8 @@ def __getattr__(name: str):
     if not _HOMES[name]:
         return import_module(f".{name}", __name__)
     return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def load_ipython_extension(shell) -> None:
+    """`%load_ext workbench`: adds the cell magic %%gpu_profile."""
+    import_module(".notebook", __name__).load(shell)

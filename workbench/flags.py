@@ -50,10 +50,15 @@ def of_profile(taken: dict, profile: dict | None, own: Iterable[str], floor: dic
         clock = median(taken["samples_us"]) - max(0.0, floor["us"] - floor["span_us"])
         span = profile["span_us"]
         count = sum(launches for launches, _ in profile["kernels"].values())
-        if abs(clock - span) > max(AGREE * span, AGREE_US, AGREE_EACH_US * count):
+        if abs(clock - span) > allowed_us(span, count):
             found.append(f"profiler disagrees: {span:.1f} us from first to last kernel, "
                          f"{clock:.1f} us by the clock")  # fmt: skip
     return found
+
+
+def allowed_us(span_us: float, launches: float) -> float:
+    """How far a clock and a profiler may be apart on a call of so many launches."""
+    return max(AGREE * span_us, AGREE_US, AGREE_EACH_US * launches)
 
 
 def merged(lists: Iterable[Iterable[str]]) -> tuple[str, ...]:

@@ -34,10 +34,16 @@ class Died(RuntimeError):
 
 
 class Worker:
-    """A worker process for one device; starts when it is first asked. Use as a context manager."""
+    """A worker process for one device; starts when it is first asked. Use as a context manager.
 
-    def __init__(self, device: str, modules: tuple[str, ...] = ()):
+    `command` starts another program that keeps to the same protocol.
+    """
+
+    def __init__(
+        self, device: str, modules: tuple[str, ...] = (), command: tuple[str, ...] = ()
+    ):  # fmt: skip
         self.device, self.modules = device, modules
+        self.command = command or (sys.executable, "-m", "workbench.worker", device, *modules)
         self.environment: dict | None = None
         self._child: subprocess.Popen | None = None
 
@@ -62,8 +68,7 @@ class Worker:
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115, closed in stop
             self._buffer = b""
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "workbench.worker", self.device, *self.modules],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
                 env=environment, start_new_session=True,
             )  # fmt: skip
             self.environment = self._reply(START_S)
@@ -78,6 +83,16 @@ class Worker:
         except BrokenPipeError:
             raise self._dead(None) from None
         return self._reply(limit_s)
+
+    def end(self, limit_s: float = 20.0) -> None:
+        """Let the process end by itself, so that a profiler around it writes what it saw."""
+        if self._child is None:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            self._child.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(limit_s)
+        self.stop()
 
     def stop(self) -> None:
         """End the process and all that it started."""

@@ -28,6 +28,7 @@ from .models.ledger import ledger
 from .modules import registry
 from .monitor import Monitor
 from .op import Config, Inputs, Op, Output, Variant, Verdict, Workload
+from .timing import passes
 from .timing.kineto import profiled
 
 MAX_SETS = 128
@@ -85,6 +86,8 @@ class _Server:
             return self.rotate(op.variants[task["variant"]], workload, task["config"])
         if task["do"] == "profile":
             return self.profile(op, workload, task)
+        if task["do"] == "passes":
+            return self.passes(op, workload, task)
         return self.measure(op, workload, task)
 
     def check(self, v: Variant, w: Workload, task: dict, x: Inputs) -> dict:
@@ -191,6 +194,17 @@ class _Server:
             found = profiled(call, clock, self.device)
             seen[name] = asdict(found) if found else None
         return {"profiles": seen}
+
+    def passes(self, op: Op, w: Workload, task: dict) -> dict:
+        """Profile passes of each arm and, on a GPU, of the empty kernel, under `task["tool"]`."""
+        clock, calls = timing.CLOCKS[task["clock"]], self.calls(op, w, task)
+        del calls["twin"]
+        if "floor" not in task["cases"]:
+            del calls["floor"]
+        session = passes.SESSIONS[task["tool"]](self.device, task["to"])
+        passes.run(calls, task["cases"], set(task["replayed"]), clock, self.device, session,
+                   lambda name: self.send({"turn": name}))  # fmt: skip
+        return {}
 
 
 def _run(v: Variant, config: Config, x: Inputs) -> Output:

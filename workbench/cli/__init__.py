@@ -15,7 +15,9 @@ from . import (
     machine,
     models,
     notebooks,
+    profile,
     records,
+    selections,
     step,
 )
 
@@ -29,7 +31,8 @@ app = typer.Typer(
     help="Which sparse-MLA kernel is fastest, on which GPU, at which shape and overlap, and why.",
 )
 for _module in (
-    machine, kernels, compile, records, comparisons, gates, claims, models, step, notebooks, demo
+    machine, kernels, compile, records, comparisons, gates, claims, models, step, profile,
+    selections, notebooks, demo,
 ):  # fmt: skip
     _module.register(app)
 

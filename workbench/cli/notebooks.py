@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 def joined(argv: list[str]) -> list[str]:
     """`-p NAME VALUE`, as papermill writes it, into `-p NAME=VALUE`, which is taken too."""
-    if argv[:1] != ["run"]:
+    if argv[:1] not in (["run"], ["profile"]):
         return argv
     words, out = iter(argv), []
     for word in words:

@@ -4,14 +4,17 @@ Times of two devices or two clocks never share axes. Bands are the 5th to 95th p
 samples, points their median; a point whose record carries a flag is drawn hollow.
 """
 
+from .compiled import compiled as compiled
 from .files import draw_all as draw_all
 from .files import save as save
 from .floors import floors as floors
 from .maps import ratio_map as ratio_map
+from .overlap import union_curves as union_curves
 from .overlap import union_ratio as union_ratio
 from .ratios import forest as forest
 from .ratios import ratio_line as ratio_line
 from .steps import step_cost as step_cost
+from .timeline import timeline as timeline
 from .times import curves as curves
 from .times import ladder as ladder
 from .times import latency as latency

@@ -126,6 +126,10 @@ def _call(event: dict, api: int, names: Names) -> tuple:
 
 
 def _range(event: dict, names: Names) -> tuple:
+    """An annotation; a trace that this workbench cleaned has domain and case of it."""
     thread = _number(event.get("pid")), _number(event.get("tid"))
-    kind = RANGES.index("annotation")
-    return kind, names.number(event["name"]), names.number(""), *_times(event), *thread, 0, False
+    args = event.get("args", {})
+    kind, payload = RANGES.index("annotation"), args.get("payload")
+    has = isinstance(payload, int)
+    return (kind, names.number(event["name"]), names.number(args.get("domain", "")),
+            *_times(event), *thread, payload if has else 0, has)  # fmt: skip

@@ -41,11 +41,10 @@ class Workload:
     seed: int = 0
 
     def __post_init__(self):
-        for name in ("pages", "page_size", "window"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} is below 1")
-        if self.batch < 0 or self.seed < 0:
-            raise ValueError(f"batch={self.batch} or seed={self.seed} is below 0")
+        for name, least in (("pages", 1), ("page_size", 1), ("batch", 0), ("window", 1),
+                            ("seed", 0)):  # fmt: skip
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)} is below {least}")
         if self.touch not in TOUCHES:
             raise ValueError(f"touch={self.touch!r} is none of {', '.join(TOUCHES)}")
         if not 0.0 <= self.invalid <= 1.0:
