@@ -52,7 +52,7 @@ def test_every_import_of_the_package_is_declared():
     own = {"workbench", *sys.stdlib_module_names}
     renamed = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
     third = {renamed.get(name, name) for name in imported - own}
-    third.remove("cupti")  # cupti-python, which needs a driver: whoever profiles with it installs it
+    third.remove("cupti")  # needs a driver: whoever profiles with it installs it
     assert third <= set(wanted()), third - set(wanted())
 
 

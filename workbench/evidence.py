@@ -206,7 +206,7 @@ def pooled(table: pd.DataFrame) -> pd.DataFrame:
 
     median_us is the median over blocks of their medians, low_us and high_us the medians of their
     percentiles, flags the union of theirs, blocks how many there are, noise the absolute log ratio
-    that the case's A/A pair reaches over all of its blocks. The other columns are the first block's.
+    that the case's A/A pair reaches over all blocks. The other columns are the first block's.
     """
     keys = [*CASE, "arm"]
     table = newest(table)
@@ -223,5 +223,6 @@ def pooled(table: pd.DataFrame) -> pd.DataFrame:
     out["flags"] = flags.reindex(index).to_list()
     twins = table[table["twin_median_us"].notna()].groupby(CASE, dropna=False)
     known = {case: noise(t["median_us"], t["twin_median_us"]) for case, t in twins}
-    out["noise"] = [known.get(case, np.nan) for case in out[CASE].itertuples(index=False, name=None)]
+    cases = out[CASE].itertuples(index=False, name=None)
+    out["noise"] = [known.get(case, np.nan) for case in cases]
     return out

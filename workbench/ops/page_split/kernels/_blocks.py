@@ -1,9 +1,19 @@
 """Steps shared by at least two variants. No kernel of its own lives here."""
 
+import torch
 import triton
 import triton.language as tl
 
+from ..definition import Inputs
+
 LAST_EPOCH = 2**31 - 2  # of stamps in int32: the launch after it clears them all and leaves 0
+
+
+def lanes_of(x: Inputs) -> torch.Tensor:
+    """The index lanes in one piece; where every page is asked for, each by its first token."""
+    if x.indices is None:
+        return torch.arange(x.source.shape[0], device=x.source.device) * x.page_size
+    return x.indices.contiguous()
 
 
 @triton.jit

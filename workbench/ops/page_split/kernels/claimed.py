@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from ..definition import DATA_BYTES, PAGE, SCALES_BYTES, Inputs, Output, page_split
-from ._blocks import load_piece, page_of, store_piece
+from ._blocks import lanes_of, load_piece, page_of, store_piece
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,7 @@ def claimed(x: Inputs, config: Config) -> Output:
     if x.page_size == PAGE:
         return Output(x.source)
     pages = x.source.shape[0]
-    lanes = x.indices
-    if lanes is None:  # every page is named, by its first token
-        lanes = torch.arange(pages, device=x.source.device) * x.page_size
-    lanes = lanes.contiguous()
+    lanes = lanes_of(x)
     if lanes.numel():
         data, ratio = DATA_BYTES // 8, x.page_size // PAGE
         grid = (triton.cdiv(lanes.numel(), config.lanes), ratio * config.pieces)

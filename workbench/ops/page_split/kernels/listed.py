@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from ..definition import DATA_BYTES, PAGE, SCALES_BYTES, Inputs, Output, page_split
-from ._blocks import LAST_EPOCH, load_piece, page_of, store_piece
+from ._blocks import LAST_EPOCH, lanes_of, load_piece, page_of, store_piece
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,7 @@ def listed(x: Inputs, config: Config) -> Output:
     if x.page_size == PAGE:
         return Output(x.source)
     pages, ratio = x.source.shape[0], x.page_size // PAGE
-    lanes = x.indices
-    if lanes is None:  # every page is named, by its first token
-        lanes = torch.arange(pages, device=x.source.device) * x.page_size
-    lanes = lanes.contiguous()
+    lanes = lanes_of(x)
     if lanes.numel():
         state, data = x.stamps[1], DATA_BYTES // 8
         room = (len(state) - 4) // 2  # pages that this state has room for, of a larger pool too

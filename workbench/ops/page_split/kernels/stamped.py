@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from ..definition import DATA_BYTES, PAGE, SCALES_BYTES, Inputs, Output, page_split
-from ._blocks import LAST_EPOCH, copy_sub_page, page_of
+from ._blocks import LAST_EPOCH, copy_sub_page, lanes_of, page_of
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,7 @@ def stamped(x: Inputs, config: Config) -> Output:
     if x.page_size == PAGE:
         return Output(x.source)
     pages, ratio = x.source.shape[0], x.page_size // PAGE
-    lanes = x.indices
-    if lanes is None:  # every page is named, by its first token
-        lanes = torch.arange(pages, device=x.source.device) * x.page_size
-    lanes = lanes.contiguous()
+    lanes = lanes_of(x)
     if lanes.numel():
         _stamped_kernel[(triton.cdiv(lanes.numel(), config.lanes), ratio)](
             x.source.view(torch.int64), x.destination.view(torch.int64), lanes, x.stamps[0],
