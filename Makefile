@@ -15,7 +15,7 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(VENV)/bin/ruff check .
-	$(VENV)/bin/python -m pytest -n 2 --dist worksteal
+	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup
 
 lab: $(INSTALLED)
 	$(VENV)/bin/jupyter lab notebooks
