@@ -15,7 +15,8 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(VENV)/bin/ruff check .
-	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup
+	$(VENV)/bin/python -m pytest -n 2 --dist worksteal --ignore tests/test_readme.py
+	$(VENV)/bin/python -m pytest tests/test_readme.py  # its commands read what those before wrote
 
 lab: $(INSTALLED)
 	$(VENV)/bin/jupyter lab notebooks

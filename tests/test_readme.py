@@ -13,7 +13,6 @@ import pytest
 from workbench import claims, comparison, evidence, record
 from workbench.ops import OPS
 
-pytestmark = pytest.mark.xdist_group("readme")  # a command reads what the one before it wrote
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 SHELL = "\n".join(re.findall(r"```bash\n(.*?)```", README, re.S))
