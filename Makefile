@@ -13,10 +13,12 @@ INSTALLED := $(VENV)/.installed-$(HARDWARE)
 demo: $(INSTALLED)
 	$(VENV)/bin/workbench demo
 
+# the README's commands read what those before them wrote: one process runs them in order
 test: $(INSTALLED)
 	$(VENV)/bin/ruff check .
-	$(VENV)/bin/python -m pytest -n 2 --dist worksteal --ignore tests/test_readme.py
-	$(VENV)/bin/python -m pytest tests/test_readme.py  # its commands read what those before wrote
+	$(VENV)/bin/python -m pytest -q tests/test_readme.py & readme=$$!; \
+	$(VENV)/bin/python -m pytest -n 2 --dist worksteal --ignore tests/test_readme.py; \
+	others=$$?; wait $$readme && exit $$others
 
 lab: $(INSTALLED)
 	$(VENV)/bin/jupyter lab notebooks
