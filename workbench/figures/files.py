@@ -14,14 +14,14 @@ from .overlap import union_ratio
 from .steps import step_cost
 from .times import ladder, latency, page_split_cost, page_split_share, paged_read_cost
 
-# kind: (figure, the op whose records it draws)
+# kind: (figure, the op whose records it draws, which of them it cannot do without)
 KINDS = {
-    "latency": (latency, "sparse_prefill"),
-    "ladder": (ladder, "sparse_prefill"),
-    "page_split_cost": (page_split_cost, "page_split"),
-    "page_split_share": (page_split_share, "page_split"),
-    "paged_read_cost": (paged_read_cost, "paged_read"),
-    "step_cost": (step_cost, "decode_split_step"),
+    "latency": (latency, "sparse_prefill", lambda t: t["op"].notna()),
+    "ladder": (ladder, "sparse_prefill", lambda t: t["op"].notna()),
+    "page_split_cost": (page_split_cost, "page_split", lambda t: t["workload.touch"] != "share"),
+    "page_split_share": (page_split_share, "page_split", lambda t: t["workload.touch"] == "share"),
+    "paged_read_cost": (paged_read_cost, "paged_read", lambda t: t["op"].notna()),
+    "step_cost": (step_cost, "decode_split_step", lambda t: t["arm"] == FLOOR),
 }
 
 
@@ -30,14 +30,10 @@ def draw_all(table: pd.DataFrame, to: Path) -> list[Path]:
     made = []
     timed_rows = table[table["median_us"].notna()]
     for (device, clock), rows in timed_rows.groupby(["environment.device", "clock"]):
-        for kind, (figure, op) in KINDS.items():
-            mine = rows["op"] == op
-            if kind == "page_split_share":
-                mine &= rows["workload.touch"] == "share"
-            if kind == "step_cost" and not (rows[mine]["arm"] == FLOOR).any():
-                continue  # what reading alone takes is unknown
-            if mine.any():
-                made.append(save(figure(rows[mine]), f"{kind}_{slug(device)}_{clock}", to))
+        for kind, (figure, op, needed) in KINDS.items():
+            mine = rows[rows["op"] == op]
+            if len(mine) and needed(mine).any():
+                made.append(save(figure(mine), f"{kind}_{slug(device)}_{clock}", to))
     if any(c.startswith("statistics.union_ratio.") for c in table.columns):
         made.append(save(union_ratio(table), "union_ratio", to))
     return made

@@ -92,7 +92,9 @@ def latency(table: pd.DataFrame) -> Figure:
 
 
 def page_split_cost(table: pd.DataFrame) -> Figure:
-    """Page split: time against pool size."""
+    """Page split: time against pool size; `page_split_share` has the records along a share."""
+    if "workload.touch" in table:
+        table = table[table["workload.touch"] != "share"]
     return curves(table, "page_split", "workload.pages",
                   "Page split against the size of the pool", "pages of the pool")  # fmt: skip
 

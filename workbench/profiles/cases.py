@@ -38,10 +38,11 @@ def labelled(found: Attributed, cases: Iterable[dict]) -> pd.DataFrame:
 
 
 def measured(found: Attributed, case: int) -> dict:
-    """How a case's passes went: {"passes", "span_us", "middle"}; of the middle one by span
+    """How a case's passes went: {"passes": how many, "span_us": of each, "middle"}.
 
-    {"span_us", "kernels": {name: [launches, us]}, "ranges": {name: us}}, the innermost ranges. A
-    pass without a kernel says nothing, and so does a case without passes: its middle is None.
+    The middle one by its span is {"span_us", "kernels": {name: [launches, us]}, "ranges": {name:
+    us}}, by the innermost ranges. A pass without a kernel says nothing, and so does a case without
+    passes: its middle is None.
     """
     ranges = found.events.ranges
     calls = ranges[(ranges["name"] == CALL) & (ranges["payload"] == case)]

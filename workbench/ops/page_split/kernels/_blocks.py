@@ -69,6 +69,22 @@ def store_piece(
 
 
 @triton.jit
+def next_epoch(state, epoch, stamps, STAMPS, BLOCK: tl.constexpr, LAST: tl.constexpr):
+    """What the last program of a launch does: `state` gets this epoch, and nobody is done with it.
+
+    `state`: the epoch of the launch before, how many programs are done. Every stamp is cleared
+    where the next number would be one that an old stamp may bear.
+    """
+    if epoch > LAST:
+        for start in range(0, STAMPS, BLOCK):
+            word = start + tl.arange(0, BLOCK)
+            tl.store(stamps + word, 0, mask=word < STAMPS)
+        epoch = 0
+    tl.store(state, epoch)
+    tl.store(state + 1, 0)
+
+
+@triton.jit
 def page_of(indices, lane, until, TOKENS, PAGE_SIZE: tl.constexpr, absent: tl.constexpr):
     """The page that each lane below `until` names; `absent` where it names none."""
     token = tl.load(indices + lane, mask=(lane >= 0) & (lane < until), other=-1)

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from ..definition import DATA_BYTES, PAGE, SCALES_BYTES, Inputs, Output, page_split
-from ._blocks import LAST_EPOCH, lanes_of, load_piece, page_of, store_piece
+from ._blocks import LAST_EPOCH, lanes_of, load_piece, next_epoch, page_of, store_piece
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,7 @@ def _list_kernel(
     tl.debug_barrier()  # this program has read the epoch and told its pages: it counts as done
     if tl.atomic_add(state + 1, 1, sem="acq_rel") == tl.num_programs(0) - 1:
         tl.store(state + 3, tl.atomic_xchg(state + 2, 0, sem="relaxed"))
-        if epoch > LAST:
-            for start in range(0, PAGES, OWN):
-                word = start + tl.arange(0, OWN)
-                tl.store(state + 4 + word, 0, mask=word < PAGES)
-            epoch = 0
-        tl.store(state, epoch)
-        tl.store(state + 1, 0)
+        next_epoch(state, epoch, state + 4, PAGES, OWN, LAST)
 
 
 @triton.jit

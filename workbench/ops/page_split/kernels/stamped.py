@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from ..definition import DATA_BYTES, PAGE, SCALES_BYTES, Inputs, Output, page_split
-from ._blocks import LAST_EPOCH, copy_sub_page, lanes_of, page_of
+from ._blocks import LAST_EPOCH, copy_sub_page, lanes_of, next_epoch, page_of
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,7 @@ def _stamped_kernel(
     tl.debug_barrier()  # this program has read the epoch and holds its pages: it counts as done
     programs = tl.num_programs(0) * tl.num_programs(1)
     if tl.atomic_add(stamps + 1, 1, sem="acq_rel") == programs - 1:
-        if epoch > LAST:
-            for start in range(0, STAMPS, BLOCK):
-                word = start + tl.arange(0, BLOCK)
-                tl.store(stamps + 2 + word, 0, mask=word < STAMPS)
-            epoch = 0
-        tl.store(stamps, epoch)
-        tl.store(stamps + 1, 0)
+        next_epoch(stamps, epoch, stamps + 2, STAMPS, BLOCK, LAST)
     for _ in range(claims):
         at = tl.min(tl.where(mine, lane, 2147483647), 0)
         copy_sub_page(
