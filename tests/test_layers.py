@@ -23,7 +23,7 @@ LAYERS = [
     {"modules", "machine", "monitor", "watch", "replay", "models", "profiles"},
     {"ops"},
     {"layouts", "selections", "compare", "interpreter", "arms"},
-    {"op", "fields", "ranges", "columns", "flags", "random_bytes"},
+    {"op", "fields", "ranges", "columns", "flags", "random_bytes", "atomic"},
     {"__init__"},  # imports nothing of the package until a name is asked for
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 
-from . import profiles
+from . import atomic, profiles
 from .arms import Arm
 from .bench import Checked, Report, gate_says
 from .fields import choose
@@ -86,7 +86,7 @@ def collect(
     base = to / op.name
     if not passed:
         if tool == "none":  # whoever runs it from outside reads there what became of it
-            clean.write(beside(base), _text(about))
+            atomic.write(beside(base), _text(about))
         return about
     with tempfile.TemporaryDirectory(dir=to, prefix=".profile") as folder:
         raw = Path(folder) / "trace"
@@ -130,23 +130,23 @@ def _task(about, passed, op: str, w: Workload, clock: str, device: str, tool: st
 def _kept(about: dict, raw: Path, base: Path, tool: str) -> dict:
     """Move a trace to where it stays, and write what it says."""
     if tool == "none":
-        clean.write(beside(base), _text(about))
+        atomic.write(beside(base), _text(about))
         return about
     trace = base.with_name(base.name + SUFFIX[tool])
     if tool == "kineto":
         clean.clean(raw, trace, about)
     else:
-        clean.write(trace, raw.read_bytes())
-        clean.write(beside(base), _text(about))
+        atomic.write(trace, raw.read_bytes())
+        atomic.write(beside(base), _text(about))
     return summarise(trace, about)
 
 
 def summarise(trace: Path, about: dict) -> dict:
     """Read a trace and write what it says beside it, as OP.summary.json; return that."""
     said = report(profiles.read(trace), about | {"trace": trace.name})
-    clean.write(trace.with_name(f"{trace.name.split('.')[0]}.summary.json"), _text(said))
+    atomic.write(trace.with_name(f"{trace.name.split('.')[0]}.summary.json"), _text(said))
     return said
 
 
-def _text(value: dict) -> bytes:
-    return json.dumps(value, indent=1).encode() + b"\n"
+def _text(value: dict) -> str:
+    return json.dumps(value, indent=1) + "\n"

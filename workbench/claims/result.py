@@ -3,12 +3,11 @@
 import hashlib
 import json
 import math
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .. import record
+from .. import atomic, record
 from ..comparison import Compared, Line, compare_arms, lines
 from ..evidence import derived
 from ..flags import merged, summed
@@ -164,10 +163,5 @@ def result_path(claim_file: Path, device: str) -> Path:
 def write_result(path: Path, result: dict) -> None:
     """Write a result, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
     text = json.dumps({**result, "at": datetime.now(UTC).isoformat(timespec="seconds")}, indent=1)
-    try:
-        partial.write_text(text + "\n")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    atomic.write(path, text + "\n")

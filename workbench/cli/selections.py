@@ -39,6 +39,7 @@ def fit(
     As many parameters are solved for as there are targets. Exit code 1 when a ratio is missed by
     more than 0.01.
     """
+    from .. import atomic
     from ..selections import calibration
 
     if to is not None and to.is_dir():
@@ -48,7 +49,7 @@ def fit(
     text = json_text.dumps(asdict(found), indent=1)
     if to is not None:
         to.parent.mkdir(parents=True, exist_ok=True)
-        to.write_text(text + "\n")
+        atomic.write(to, text + "\n")
     if json:
         o.out.print(text, markup=False, highlight=False)
     else:

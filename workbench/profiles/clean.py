@@ -7,9 +7,9 @@ back what an annotation has no place for: the domain, and the number of the case
 
 import gzip
 import json
-import os
 from pathlib import Path
 
+from .. import atomic
 from ..ranges import CASE, DOMAIN, NAMES
 from .kineto import CALLS, GPU, RANGE, nanoseconds
 
@@ -35,7 +35,8 @@ def clean(raw: Path, to: Path, about: dict) -> None:
         ABOUT: about,
         "traceEvents": sorted((_event(e, first) for e in events), key=lambda e: e["ts"]),
     }
-    write(to, json.dumps(kept, separators=(",", ":")).encode())
+    content = json.dumps(kept, separators=(",", ":")).encode()
+    atomic.write(Path(to), gzip.compress(content, mtime=0))
 
 
 def _as_one(events: list[dict], number: str) -> None:
@@ -50,19 +51,6 @@ def _as_one(events: list[dict], number: str) -> None:
     if len(calls) == len(host) == 1 and calls != host:
         for e in sides[0]:
             e[number] = next(iter(host))
-
-
-def write(to: Path, content: bytes) -> None:
-    """Write `to` whole or not at all, gzipped where its name says so."""
-    to = Path(to)
-    partial = to.with_name(f".{to.name}.partial")
-    if to.suffix == ".gz":
-        content = gzip.compress(content, mtime=0)
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, to)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _event(e: dict, first: int) -> dict:
