@@ -11,7 +11,7 @@ import pytest
 from test_cli import call
 from test_records import ENVIRONMENT, made
 
-from workbench import claims, record
+from workbench import atomic, claims, record
 from workbench.ops import OPS
 
 ROOT = Path(__file__).parents[1]
@@ -322,7 +322,7 @@ def test_a_crossing_that_moved_past_its_neighbours_is_a_difference(claim):
 def test_a_failed_write_leaves_the_old_result(claim, monkeypatch):
     path = result_of(claim)
     before = path.read_bytes()
-    monkeypatch.setattr(claims.result.atomic.os, "replace", lambda *a: (_ for _ in ()).throw(OSError("!")))
+    monkeypatch.setattr(atomic.os, "replace", lambda *a: (_ for _ in ()).throw(OSError("!")))
     with pytest.raises(OSError, match="!"):
         claims.write_result(path, {"verdict": "SAME"})
     assert path.read_bytes() == before and not list(claim.parent.glob("*.partial"))
