@@ -44,6 +44,17 @@ def guarded(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Ten
     return copy, before, behind
 
 
+def _elsewhere(v: Variant, device: str) -> str | None:
+    """Why `v` does not run on `device`, or None."""
+    if torch.device(device).type == "cpu":
+        written = "written in Gluon, no interpreter runs it: needs a GPU"
+        return None if v.interpretable else written
+    here = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
+    if v.archs and here not in v.archs:
+        return f"written for {', '.join(v.archs)}, this GPU is {here}"
+    return None
+
+
 def check(
     v: Variant, w: Workload, config: Config = None, *, device: str, inputs: Inputs = None
 ) -> Verdict:
@@ -55,8 +66,8 @@ def check(
     config = v.config if config is None else config
     if reason := v.requires(w, config):
         return Verdict("unsupported", why=reason)
-    if not v.interpretable and torch.device(device).type == "cpu":
-        return Verdict("unsupported", why="written in Gluon, no interpreter runs it: needs a GPU")
+    if reason := _elsewhere(v, device):
+        return Verdict("unsupported", why=reason)
     op = v.op
     if inputs is None:
         with ranges.span("inputs"):

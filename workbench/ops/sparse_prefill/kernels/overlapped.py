@@ -1,0 +1,35 @@
+"""Scores are under way before the values of the tile before, and these during the softmax.
+
+A warp group starts the scores of its next tile, then the product of the other group's weights
+with its own half of the values, and computes its softmax while that product runs. It waits for
+the product only before it adds its own tile to the same sums.
+"""
+
+from dataclasses import dataclass
+
+from ....op import Tile
+from ..definition import Inputs, Output, sparse_prefill
+from ._hopper import ROWS, filled, one_tile, over_unions
+from ._turns import over_groups
+
+
+@dataclass(frozen=True)
+class Config:
+    group: int = 0  # tokens that share a gather; 0: as many as fill the tile of 64 query rows
+    longest_first: int = 1  # the last groups, which see the most rows, are computed first
+    producer_registers: int = 72
+    consumer_registers: int = 216
+
+
+@sparse_prefill.variant(
+    config=Config(), step_from="halves", requires=lambda w, config: one_tile(w, config.group),
+    tile=lambda w, config: Tile(ROWS, filled(config.group, w.heads), 64), independent=False,
+    interpretable=False, archs=("sm_90",),
+)  # fmt: skip
+def overlapped(x: Inputs, config: Config) -> Output:
+    """The softmax of one tile runs under the products of the tile before."""
+    return over_unions(
+        over_groups, x, filled(config.group, x.q.shape[1]),
+        QUERIES=ROWS, OVERLAP=True, REVERSED=bool(config.longest_first),
+        PRODUCER=config.producer_registers, CONSUMER=config.consumer_registers, num_warps=4,
+    )  # fmt: skip
