@@ -69,6 +69,8 @@ class Variant:
     repeatable: bool = True  # two runs on equal inputs agree bit for bit
     independent: bool = True  # a token's result does not depend on which tokens stand beside it
     interpretable: bool = True  # False: written in Gluon, which Triton's interpreter does not run
+    # Bytes of the tensors a run makes beside its output; None: not stated (a reference, say)
+    workspace_bytes: Callable[[Workload, Config], int] | None = None
     archs: tuple[str, ...] = ()  # such as ("sm_90",), whose instructions it is written in; (): any
     stack_bytes: int = 0  # a thread, that the compiled kernel is known to need; more is a fault
 

@@ -10,6 +10,7 @@ from . import (
     comparisons,
     compile,
     demo,
+    exchange,
     gates,
     kernels,
     machine,
@@ -32,7 +33,7 @@ app = typer.Typer(
 )
 for _module in (
     machine, kernels, compile, records, comparisons, gates, claims, models, step, profile,
-    selections, notebooks, demo,
+    selections, exchange, notebooks, demo,
 ):  # fmt: skip
     _module.register(app)
 

@@ -42,7 +42,8 @@ def list_variants(
     rows = [
         {"op": p.name, "variant": v.name, "step_from": v.step_from, "idea": v.idea,
          "config": asdict(v.config) if v.config else {}, "capturable": v.capturable,
-         "repeatable": v.repeatable, "independent": v.independent}
+         "repeatable": v.repeatable, "independent": v.independent, "archs": list(v.archs),
+         "workspace_bytes": _workspace(v)}
         for p in chosen.values() for v in p.variants.values()
     ]  # fmt: skip
     if json:
@@ -61,9 +62,29 @@ def list_variants(
                 base = f"from {row['step_from']}" if row["step_from"] else "baseline"
                 idea = escape(row["idea"])
                 o.out.print(f"  {row['variant']:14} {base:18} {idea}", highlight=False)
-                if config:
-                    o.out.print(f"  {'':14} [dim]{config}[/]", highlight=False)
+                for told in (config, _properties(row) if op is not None else ""):
+                    if told:
+                        o.out.print(f"  {'':14} [dim]{told}[/]", highlight=False)
     return 0
+
+
+def _workspace(v) -> int | None:
+    """Bytes beside the output at the default workload; None where it is not stated or refused."""
+    w = v.op.Workload()
+    if v.workspace_bytes is None or v.requires(w, v.config):
+        return None
+    return v.workspace_bytes(w, v.config)
+
+
+def _properties(row: dict) -> str:
+    """What a caller has to know before it takes a variant: a server that must be deterministic."""
+    said = [f"for {', '.join(row['archs'])}"] if row["archs"] else []
+    said += ["results depend on neighbours"] if not row["independent"] else []
+    said += ["not repeatable"] if not row["repeatable"] else []
+    said += ["reads on the host"] if not row["capturable"] else []
+    if row["workspace_bytes"]:
+        said += [f"{row['workspace_bytes'] / 1e6:,.1f} MB beside its output"]
+    return " · ".join(said)
 
 
 def check(

@@ -252,6 +252,19 @@ sparse_prefill = Op(
             for heads in (8, 16)
             for churn in (0.02, 0.10, 0.25)
         ),
+        # a tile of 64 query rows filled by a group of tokens, and by one token alone
+        "full_tiles": (
+            *(Workload(tokens=tokens) for tokens in (2048, 4096, 8192)),
+            *(Workload(tokens=8192, heads=heads) for heads in (16, 32)),
+            *(Workload(tokens=4096, heads=heads) for heads in (64, 128)),
+            *(Workload(rows=10240, churn=churn) for churn in (0.02, 0.10, 0.25)),
+        ),
+        # how large a group pays: neighbours that are alike, and in how long a context
+        "groups": tuple(
+            Workload(context=context, churn=churn)
+            for context in (0, 2048, 6144, 14336, 30720)
+            for churn in (0.02, 0.10, 0.25, 0.50, 1.00)
+        ),
         "tokens_8_heads": tuple(Workload(tokens=tokens) for tokens in (2048, 4096, 8192)),
         "tokens_small": tuple(
             Workload(tokens=tokens, rows=1024 + tokens, topk=256) for tokens in (32, 64, 128)

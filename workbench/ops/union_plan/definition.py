@@ -82,6 +82,11 @@ def groups(x: Inputs) -> int:
     return -(-len(x.indices) // x.group)
 
 
+def output_bytes(tokens: int, topk: int, group: int) -> int:
+    """Of a plan: rows and owners of each entry that a list may have, and a length a group."""
+    return -(-tokens // group) * (8 * group * topk + 4)
+
+
 def reference(x: Inputs) -> Output:
     """The definition, group by group: who selects each row of the cache. Rows ascend."""
     valid = selections.valid_lanes(x.indices, x.rows, x.topk_length)
@@ -178,7 +183,10 @@ union_plan = Op(
         "tokens": tuple(
             Workload(tokens=tokens, group=group)
             for tokens in (2048, 4096, 8192)
-            for group in (2, 4)
+            for group in (2, 4, 8)
+        ),
+        "spans": tuple(
+            Workload(tokens=8192, rows=rows, group=8) for rows in (8192, 32768, 131072, 1 << 20)
         ),
         "tokens_small": tuple(Workload(tokens=tokens, topk=256) for tokens in (256, 512, 1024)),
     },

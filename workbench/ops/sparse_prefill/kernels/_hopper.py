@@ -12,6 +12,7 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
 from .... import ranges
 from ...union_plan.definition import Inputs as Selections
+from ...union_plan.definition import output_bytes
 from ...union_plan.kernels.shared_map import shared_map as plan
 from ..definition import DC, D, Inputs, Output
 
@@ -106,6 +107,11 @@ def over_unions(kernel, x: Inputs, group: int, **options) -> Output:
 def filled(group: int, heads: int) -> int:
     """Tokens whose heads together take a tile of query rows: `group`, where it is not 0."""
     return group or min(16, max(1, ROWS // heads))
+
+
+def lists_bytes(w, config) -> int:
+    """Workspace of a run over unions: their lists, since a plan from a map needs nothing else."""
+    return output_bytes(w.tokens, w.topk, filled(config.group, w.heads))
 
 
 def one_tile(w, group: int) -> str | None:

@@ -20,6 +20,7 @@ from ._hopper import (
     copy_rows,
     cta_barrier,
     filled,
+    lists_bytes,
     one_tile,
     over_unions,
 )
@@ -99,7 +100,7 @@ def _full_tile_kernel(
 @sparse_prefill.variant(
     config=Config(), step_from="swapped", requires=lambda w, config: one_tile(w, config.group),
     tile=lambda w, config: Tile(ROWS, filled(config.group, w.heads), 64), independent=False,
-    interpretable=False, archs=("sm_90",),
+    interpretable=False, archs=("sm_90",), workspace_bytes=lists_bytes,
 )  # fmt: skip
 def full_tile(x: Inputs, config: Config) -> Output:
     """A group as large as fills the tile of 64 query rows, operands in their usual places."""

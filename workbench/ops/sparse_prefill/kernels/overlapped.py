@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ....op import Tile
 from ..definition import Inputs, Output, sparse_prefill
-from ._hopper import ROWS, filled, one_tile, over_unions
+from ._hopper import ROWS, filled, lists_bytes, one_tile, over_unions
 from ._turns import over_groups
 
 
@@ -24,7 +24,7 @@ class Config:
 @sparse_prefill.variant(
     config=Config(), step_from="halves", requires=lambda w, config: one_tile(w, config.group),
     tile=lambda w, config: Tile(ROWS, filled(config.group, w.heads), 64), independent=False,
-    interpretable=False, archs=("sm_90",),
+    interpretable=False, archs=("sm_90",), workspace_bytes=lists_bytes,
 )  # fmt: skip
 def overlapped(x: Inputs, config: Config) -> Output:
     """The softmax of one tile runs under the products of the tile before."""

@@ -73,7 +73,10 @@ def _tile(w, config: Config) -> Tile:
     return Tile(max(MIN_ROWS, triton.next_power_of_2(w.heads)), 1, config.block_k)
 
 
-@sparse_prefill.variant(config=Config(), step_from="eager", requires=_requires, tile=_tile)
+@sparse_prefill.variant(
+    config=Config(), step_from="eager", requires=_requires, tile=_tile,
+    workspace_bytes=lambda w, config: 0,
+)  # fmt: skip
 def per_token(x: Inputs, config: Config) -> Output:
     """Fuse gather, scores, softmax and values in one program a token; stop at its last lane."""
     (tokens, heads, _), topk = x.q.shape, x.indices.shape[1]

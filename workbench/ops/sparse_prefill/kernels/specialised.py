@@ -24,6 +24,7 @@ from ._hopper import (
     copy_rows,
     cta_barrier,
     filled,
+    lists_bytes,
     one_tile,
     over_unions,
 )
@@ -141,7 +142,7 @@ def _specialised_kernel(
 @sparse_prefill.variant(
     config=Config(), step_from="full_tile", requires=lambda w, config: one_tile(w, config.group),
     tile=lambda w, config: Tile(ROWS, filled(config.group, w.heads), 64), independent=False,
-    interpretable=False, archs=("sm_90",),
+    interpretable=False, archs=("sm_90",), workspace_bytes=lists_bytes,
 )  # fmt: skip
 def specialised(x: Inputs, config: Config) -> Output:
     """Copies by warps of their own, and the next tile's scores beside this one's values."""

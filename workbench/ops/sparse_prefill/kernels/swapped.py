@@ -18,7 +18,16 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from ....op import Tile
 from ..definition import Inputs, Output, sparse_prefill
-from ._hopper import UNSEEN, copy_query, copy_rows, cta_barrier, finish, over_unions, softmax_step
+from ._hopper import (
+    UNSEEN,
+    copy_query,
+    copy_rows,
+    cta_barrier,
+    finish,
+    lists_bytes,
+    over_unions,
+    softmax_step,
+)
 
 COLUMNS = (16, 32)  # fewer waste the product, more spill the sums
 
@@ -111,7 +120,7 @@ def _requires(w, config: Config) -> str | None:
 @sparse_prefill.variant(
     config=Config(), step_from="union", requires=_requires,
     tile=lambda w, config: Tile(64, config.group, 64), independent=False,
-    interpretable=False, archs=("sm_90",),
+    interpretable=False, archs=("sm_90",), workspace_bytes=lists_bytes,
 )  # fmt: skip
 def swapped(x: Inputs, config: Config) -> Output:
     """Swap the operands: cache rows fill the tensor core's tile, a group's queries are columns."""

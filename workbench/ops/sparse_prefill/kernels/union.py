@@ -14,7 +14,9 @@ import triton.language as tl
 from .... import ranges
 from ....op import Tile
 from ...union_plan.definition import Inputs as Selections
+from ...union_plan.definition import output_bytes
 from ...union_plan.kernels.sort_search import sort_search as plan
+from ...union_plan.kernels.sort_search import workspace_bytes as of_plan
 from ..definition import DC, DR, D, Inputs, Output, sparse_prefill
 from ._blocks import LOG2_E, MASKED, attend, finish, gather, load_lanes, load_query, store_result
 
@@ -78,6 +80,11 @@ def _requires(w, config: Config) -> str | None:
     return None
 
 
+def _workspace_bytes(w, config: Config) -> int:
+    lists = output_bytes(w.tokens, w.topk, config.group)
+    return lists + of_plan(w.tokens, w.topk, w.cache_rows, config.group)
+
+
 def _tile(w, config: Config) -> Tile:
     return Tile(config.group * w.heads, config.group, config.block_k)
 
@@ -86,7 +93,7 @@ def _tile(w, config: Config) -> Tile:
 # need no stack and take a quarter longer on an H200 (traces/tuning/nvidia_h200/union_tiles.jsonl).
 @sparse_prefill.variant(
     config=Config(), step_from="per_token", requires=_requires, tile=_tile, independent=False,
-    stack_bytes=120,
+    stack_bytes=120, workspace_bytes=_workspace_bytes,
 )  # fmt: skip
 def union(x: Inputs, config: Config) -> Output:
     """Gather the union of a group's rows once; owner bits keep each token's own softmax support."""

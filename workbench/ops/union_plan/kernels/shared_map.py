@@ -98,7 +98,10 @@ def _shared_map_kernel(
     table._keep_alive()
 
 
-@union_plan.variant(config=Config(), step_from="sort_search", interpretable=False)
+@union_plan.variant(
+    config=Config(), step_from="sort_search", interpretable=False,
+    workspace_bytes=lambda w, config: 0,
+)  # fmt: skip
 def shared_map(x: Inputs, config: Config) -> Output:
     """Set each token's bit in a shared-memory map of the rows, then list the rows in order."""
     topk, device, count = x.indices.shape[1], x.indices.device, groups(x)

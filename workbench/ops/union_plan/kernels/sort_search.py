@@ -95,7 +95,16 @@ def _plan_kernel(
     tl.store(union_length + g, length)
 
 
-@union_plan.variant(config=Config(), step_from="eager")
+def workspace_bytes(tokens: int, topk: int, rows: int, group: int) -> int:
+    """Keys before and after the sort, the places that the sort gives with them, ends of lists."""
+    key = 2 if rows < NARROW else 4
+    return tokens * topk * (2 * key + 8) + -(-tokens // group) * group * 4
+
+
+@union_plan.variant(
+    config=Config(), step_from="eager",
+    workspace_bytes=lambda w, config: workspace_bytes(w.tokens, w.topk, w.cache_rows, w.group),
+)  # fmt: skip
 def sort_search(x: Inputs, config: Config) -> Output:
     """Sort each token's rows alone, then look them up among the group's earlier rows."""
     tokens, topk = x.indices.shape
