@@ -35,5 +35,5 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) \
 	    "$$(grep '^torch==' $(CONSTRAINTS))" -c $(CONSTRAINTS)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) \
-	    -c $(CONSTRAINTS) -e '.[lab,test]'
+	    -c $(CONSTRAINTS) -e '.[lab,capture,test]'
 	touch $@

@@ -55,14 +55,43 @@ def _elsewhere(v: Variant, device: str) -> str | None:
     return None
 
 
+class Answers:
+    """Inputs of a workload's seeds and the reference's answers, for one variant after another.
+
+    A reference of thousands of tokens takes seconds, and each variant needs three of them. Kept for
+    one op at a time, and only where a run changes no input: else the answers depend on the variant.
+    """
+
+    def __init__(self):
+        self.held: dict = {}
+
+    def inputs(self, op: Op, w: Workload, device: str) -> Inputs:
+        return self._kept(op, ("inputs", w), lambda: op.make_inputs(w, device))
+
+    def expected(self, v: Variant, w: Workload | None, before: Inputs) -> Output:
+        """The reference's answer to `before`; `w` says which inputs these are, None: no one's."""
+        key = None if w is None else ("expected", v.widens, w)
+        return self._kept(v.op, key, lambda: v.op.reference(v.widens(before)))
+
+    def _kept(self, op: Op, key, make: Callable):
+        if op.writes or key is None:
+            return make()
+        if (op.name, *key) not in self.held:
+            self.held = {k: kept for k, kept in self.held.items() if k[0] == op.name}
+            self.held[(op.name, *key)] = make()
+        return self.held[(op.name, *key)]
+
+
 def check(
-    v: Variant, w: Workload, config: Config = None, *, device: str, inputs: Inputs = None
-) -> Verdict:
+    v: Variant, w: Workload, config: Config = None, *, device: str, inputs: Inputs = None,
+    answers: Answers | None = None,
+) -> Verdict:  # fmt: skip
     """Compare `v` with its op's reference on `w`. A fault of the variant is a verdict.
 
     `inputs`, where given, are `v.op.make_inputs(w, device)`, made before; they come back as they
-    were from a variant that passes.
+    were from a variant that passes. `answers` of variants checked before, on the same `w`.
     """
+    answers = answers or Answers()
     config = v.config if config is None else config
     if reason := v.requires(w, config):
         return Verdict("unsupported", why=reason)
@@ -80,11 +109,12 @@ def check(
         if isinstance(t, torch.Tensor) and name not in op.writes
     }
     call = partial(_watched, v, x, config, device)
-    verdict = _judged(v, x, inputs._replace(**kept), guards, _run(v, call, device))
+    before = inputs._replace(**kept)
+    verdict = _judged(v, x, before, guards, _run(v, call, device), answers, w)
     if not verdict.passed:
         return verdict
     try:
-        later = _later(v, w, x, guards, call, device)
+        later = _later(v, w, x, guards, call, device, answers)
     finally:
         for name, before in kept.items():
             getattr(inputs, name).copy_(before)
@@ -92,8 +122,9 @@ def check(
 
 
 def _later(
-    v: Variant, w: Workload, x: Inputs, guards: dict, call: Callable[[], Output], device: str
-) -> Verdict:
+    v: Variant, w: Workload, x: Inputs, guards: dict, call: Callable[[], Output], device: str,
+    answers: Answers,
+) -> Verdict:  # fmt: skip
     """The verdict on the calls after the first, each with other numbers in the same tensors.
 
     A second call tells a variant that needs what its first call left behind, and one that
@@ -121,21 +152,20 @@ def _later(
         if torch.device(device).type == "cuda":
             steps.append(("replayed", lambda: replay(), 4, False))
     for told, run, ahead, same_indices in steps:
-        before = _renewed(v.op, w, x, ahead, device, same_indices)
-        verdict = _judged(v, x, before, guards, _run(v, run, device))
+        later = replace(w, seed=w.seed + ahead)
+        before = _renewed(v.op, answers.inputs(v.op, later, device), x, same_indices)
+        named = None if same_indices else later
+        verdict = _judged(v, x, before, guards, _run(v, run, device), answers, named)
         if not verdict.passed:
             return replace(verdict, why=f"{told}: {verdict.why}")
     return verdict
 
 
-def _renewed(
-    op: Op, w: Workload, x: Inputs, ahead: int, device: str, same_indices: bool = False
-) -> Inputs:
-    """Put the numbers of another seed into the tensors of `x`; return a copy of what it now holds.
+def _renewed(op: Op, now: Inputs, x: Inputs, same_indices: bool = False) -> Inputs:
+    """Put the numbers `now` into the tensors of `x`; return a copy of what it then holds.
 
     What `op.writes` names stays as it is; so do, where `same_indices`, the integer tensors.
     """
-    now = op.make_inputs(replace(w, seed=w.seed + ahead), device)
     for name, fresh in now._asdict().items():
         if not isinstance(fresh, torch.Tensor):
             continue
@@ -148,15 +178,16 @@ def _renewed(
 
 
 def _judged(
-    v: Variant, x: Inputs, before: Inputs, guards: dict, actual: Output | Verdict
-) -> Verdict:
+    v: Variant, x: Inputs, before: Inputs, guards: dict, actual: Output | Verdict,
+    answers: Answers, w: Workload | None,
+) -> Verdict:  # fmt: skip
     """The verdict on what a run on `x` returned; `before` is a copy of what `x` held before it."""
     if isinstance(actual, Verdict):
         return actual
     if reason := _trespass(x, before, guards):
         return Verdict("incorrect", why=reason)
     with ranges.span("reference"):
-        expected = v.op.reference(v.widens(before))
+        expected = answers.expected(v, w, before)
     if reason := _form(v.op, actual, expected):
         return Verdict("incorrect", why=reason)
     return v.op.compare(x, actual, expected)

@@ -21,7 +21,7 @@ from . import ranges, timing
 from .compiled import DoesNotFit, compile_for, fit
 from .digest import answer_digest
 from .flags import TURNOVER
-from .gate import check
+from .gate import Answers, check
 from .interpreter import active, launches, repair
 from .machine import environment, source_digest
 from .models.ledger import ledger
@@ -62,12 +62,13 @@ class _Server:
     def __init__(self, device: str, ops: dict[str, Op], send):
         self.device, self.ops, self.send = device, ops, send
         self.last: tuple = (None, None)  # ((op, workload), its inputs)
+        self.answers = Answers()
         self.rotating: tuple = (None, ())  # ((op, workload), its sets of inputs)
 
     def inputs(self, op: Op, workload: Workload) -> Inputs:
         """The inputs of a workload; all its arms share them."""
         if self.last[0] != (op.name, workload):
-            self.last, self.rotating = (None, None), (None, ())
+            self.last, self.rotating, self.answers = (None, None), (None, ()), Answers()
             if torch.device(self.device).type == "cuda":
                 torch.cuda.empty_cache()
             with ranges.span("inputs"):
@@ -104,7 +105,7 @@ class _Server:
         if known and known == (found := answer_digest(v, x, config)):
             return self.reply(Verdict("passed"), config, note, cost, False) | {"digest": found}
         with launches() as made:
-            verdict = check(v, w, config, device=self.device, inputs=x)
+            verdict = check(v, w, config, device=self.device, inputs=x, answers=self.answers)
         reply = self.reply(verdict, config, note, cost, bool(made))
         if verdict.passed and v.repeatable:
             reply["digest"] = found or answer_digest(v, x, config)

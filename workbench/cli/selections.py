@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from . import captures
 from . import options as o
+from . import selection_tables as tables
 
 LawText = Annotated[str | None, typer.Option(help="A law, a preset, or a law with parameters: "
                                              "boundary:core=0.8:pool=2.4.")]  # fmt: skip
@@ -19,6 +21,7 @@ def register(app: typer.Typer) -> None:
     selections = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
     selections.command("fit")(o.told(fit))
     selections.command("show")(o.told(show))
+    selections.command("capture")(o.told(captures.capture))
     app.add_typer(selections, name="selections", help="Which rows tokens select and share.")
 
 
@@ -71,7 +74,8 @@ def _ratios(text: str) -> dict[int, float]:
 
 def show(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="A result of `selections fit`.")
+        Path | None, typer.Argument(metavar="FILE", help="A result of `selections fit`, or "
+                                    "captures: NAME.safetensors.")
     ] = None,
     law: LawText = None,
     tokens: Annotated[int | None, typer.Option(min=0, help="Of the whole batch. Default: 8192, or "
@@ -83,20 +87,30 @@ def show(
     context: Annotated[int | None, typer.Option(min=0, help="Cache rows of each request before its "
                                                 "tokens.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="What decides the draw.")] = None,
+    layer: Annotated[int | None, typer.Option(min=0, help="Of captures: all of this one.")] = None,
+    step: Annotated[int, typer.Option(min=0, help="Of captures, with --layer.")] = 0,
     across: Annotated[bool, typer.Option("--across", help="Groups may hold tokens of two "
                                          "requests.")] = False,
     json: o.AsJson = False,
 ) -> int:  # fmt: skip
     """What a selection is like: unions, overlap, churn, reuse, pages.
 
-    Of a law that is drawn, or of what `selections fit` found.
+    Of a law that is drawn, of what `selections fit` found, or of captures. Exit code 1 where a
+    capture is none of a model: dummies, rows that a query cannot see, rows outside the cache.
     """
-    from ..record import plain
-    from ..selections import PRESETS, selection, statistics
-    from ..selections.requests import split
+    from ..selections import PRESETS
+    from ..selections.capture_files import SUFFIX
 
     if (file is None) == (law is None):
         raise ValueError("give a FILE or --law, one of them")
+    asked = {"tokens": tokens, "topk": topk, "requests": requests, "context": context, "seed": seed}
+    given = {name: value for name, value in asked.items() if value is not None}
+    if file is not None and file.suffix == SUFFIX:
+        if given:
+            raise ValueError(f"--{next(iter(given))} is of laws: {file} holds what was captured")
+        return captures.show(file, layer, step, across, json)
+    if layer is not None:
+        raise ValueError("--layer is of captures: NAME.safetensors")
     shape = {"tokens": 8192, "topk": 2048, "requests": 1, "context": 0, "seed": 0}
     if file is not None:
         law, told = _fitted(file)
@@ -104,15 +118,22 @@ def show(
     elif law.split(":")[0] in PRESETS:
         preset = PRESETS[law.split(":")[0]]
         shape |= {name: getattr(preset, name) for name in ("tokens", "topk", "requests")}
-    asked = {"tokens": tokens, "topk": topk, "requests": requests, "context": context, "seed": seed}
-    shape |= {name: value for name, value in asked.items() if value is not None}
+    shape |= given
+    return _drawn(law, shape, across, json)
+
+
+def _drawn(law: str, shape: dict, across: bool, json: bool) -> int:
+    from ..record import plain
+    from ..selections import selection, statistics
+    from ..selections.requests import split
+
     sizes = [(n, shape["context"] + n) for n in split(shape["tokens"], shape["requests"])]
     with o.waiting(f"drawing {law}"):
         found = statistics(selection(law, sizes, shape["topk"], shape["seed"]), across=across)
     if json:
         o.print_json(plain({"law": law, "seed": shape["seed"], **found}))
     else:
-        _print(law, found)
+        tables.print_statistics(law, found)
     return 0
 
 
@@ -124,32 +145,3 @@ def _fitted(file: Path) -> tuple[str, dict]:
         return str(held["law"]), shape
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{file} is no result of `workbench selections fit`") from None
-
-
-def _print(law: str, found: dict) -> None:
-    number = "{:,.3f}".format
-    o.out.print(f"{law}: {found['tokens']:,} tokens, requests {found['requests']}, topk "
-                f"{found['topk']:,}, {found['rows']:,} rows; {found['valid_rows_per_token']:,.1f} "
-                f"rows a token, {found['churn']:.1%} of them not the token's before",
-                markup=False, highlight=False)  # fmt: skip
-    pages = found["pages"]
-    columns = ["tokens of a group", "union ratio", "if independent", "Jaccard bounds",
-               *(f"pages of {p}" for p in pages)]  # fmt: skip
-    rows = [[g, number(ratio), number(found["uniform_union_ratio"][g]),
-             "{:.3f} - {:.3f}".format(*found["jaccard_bounds"][g]),
-             *(number(each["union_ratio"][g]) for each in pages.values())]
-            for g, ratio in found["union_ratio"].items()]  # fmt: skip
-    o.out.print(o.grid("", columns, rows, 0))
-    near = {d: (found["jaccard"].get(d), found["reused_within"].get(d), found["working_set"].get(d))
-            for d in {**found["jaccard"], **found["reused_within"]}}  # fmt: skip
-    formats = (number, number, "{:,.1f}".format)
-    rows = [[d, *("-" if v is None or v != v else said(v)
-                  for v, said in zip(values, formats, strict=True))]
-            for d, values in sorted(near.items())]  # fmt: skip
-    o.out.print(o.grid("", ["distance, tokens", "Jaccard", "reused within", "working set, rows"],
-                       rows, 0))  # fmt: skip
-    rows = [[p, f"{each['touched_per_token']:,.1f}", f"{each['most_touched']:,}",
-             f"{each['rows_per_touched_page']:,.1f}", number(each["churn"])]
-            for p, each in pages.items()]  # fmt: skip
-    o.out.print(o.grid("", ["page", "touched a token", "at most", "rows of a touched one",
-                            "churn"], rows, 0))  # fmt: skip

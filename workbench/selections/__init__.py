@@ -3,8 +3,14 @@
 A law returns indices [tokens, topk] int32 for queries at `positions` [tokens]: unique rows, none
 after the query's own position, none past the cache, -1 where fewer than topk rows are visible.
 The laws but `uniform`, `walk` name them in ascending order. `calibration` solves laws for a curve.
+`captures` are what models and servers selected, `capture_files` reads and writes them, and the law
+`captured` gives one to a workload.
 """
 
+from .capture_files import CaptureFile as CaptureFile
+from .captures import Capture as Capture
+from .captures import Header as Header
+from .captures import capture as capture
 from .draw import LENGTHS as LENGTHS
 from .draw import PADDINGS as PADDINGS
 from .draw import check as check

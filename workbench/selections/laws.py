@@ -1,6 +1,7 @@
 """The laws by name, and how a law is written: `boundary`, `boundary:core=0.9:pool=3`, or a preset.
 
 One text names the law and its parameters, so that a workload needs no field for each of them.
+`captured` is no law that can be drawn from its name alone: it needs a file.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 from ..fields import choose, pairs, replaced
 from ._drift import in_range
 from .boundary import Boundary, boundary
+from .captured import Captured, captured
 from .independent import independent
 from .indexer import Indexer, indexer
 from .paged import Paged, paged
@@ -32,6 +34,7 @@ class Law(NamedTuple):
     defaults: Any  # a frozen dataclass; None: the law has no parameter
     solved: dict[str, tuple[float, float]]  # what `fit` may change, in this order, within limits
     scales: bool = True  # parameters mean the same where tokens, rows and topk are all fewer
+    needs: tuple[str, ...] = ()  # parameters that have no default
 
 
 REGISTRY = {
@@ -44,8 +47,9 @@ REGISTRY = {
     "indexer": Law(indexer, Indexer(), {"correlation": (0.0, 1.0)}),
     "topics": Law(topics, Topics(), {"churn": (0.0, 1.0)}, scales=False),
     "paged": Law(paged, Paged(), {"churn": (0.0, 1.0)}, scales=False),
+    "captured": Law(captured, Captured(), {}, needs=("file",)),
 }  # fmt: skip
-LAWS = tuple(REGISTRY)
+LAWS = tuple(name for name, law in REGISTRY.items() if not law.needs)
 
 
 def parsed(text: str) -> tuple[str, Any]:
@@ -54,8 +58,10 @@ def parsed(text: str) -> tuple[str, Any]:
     if name in PRESETS:
         name, base = parsed(PRESETS[name].law)
     else:
-        choose("law", name, (*LAWS, *PRESETS))
+        choose("law", name, (*REGISTRY, *PRESETS))
         base = REGISTRY[name].defaults
+        if missing := set(REGISTRY[name].needs) - set(pairs(given)):
+            raise ValueError(f"law {name} needs {', '.join(sorted(missing))}=")
     return name, replaced(base, pairs(given), f"parameter of law {name}:")
 
 
@@ -63,4 +69,4 @@ def written(name: str, parameters) -> str:
     """The text that `parsed` reads as this; parameters at the law's default are left out."""
     defaults = asdict(REGISTRY[name].defaults) if parameters is not None else {}
     given = asdict(parameters) if parameters is not None else {}
-    return ":".join([name, *(f"{k}={v!r}" for k, v in given.items() if v != defaults[k])])
+    return ":".join([name, *(f"{k}={v}" for k, v in given.items() if v != defaults[k])])
