@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from conftest import DEVICE
+from conftest import DEVICE, each
 from test_comparison import table
 from test_lines import along
 
@@ -25,7 +25,7 @@ from workbench.timing import CLOCKS, Call, Plan, graph, measure
 from workbench.worker import TURNOVER, index_sets
 
 PREFILL, SPLIT = OPS["sparse_prefill"], OPS["page_split"]
-attentions = pytest.mark.parametrize("v", PREFILL.variants.values(), ids=PREFILL.variants)
+attentions = each(PREFILL.variants.values())
 GRAPHS = ("graph_cold", "graph_hot", "graph_rotating")
 
 

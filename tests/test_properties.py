@@ -10,7 +10,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from conftest import DEVICE
+from conftest import DEVICE, each, runs_here
 
 from workbench.compare import SLACK, relative_l2, same_bits, storage_rounding
 from workbench.ops import OPS
@@ -23,23 +23,8 @@ torch.set_num_threads(1)  # small tensors: on a busy machine threads wait for ea
 PREFILL = OPS["sparse_prefill"]
 SMALL = PREFILL.Workload(tokens=7, topk=70, rows=160, churn=0.3)
 VARIANTS = [v for op in OPS.values() for v in op.variants.values()]
-
-
-def runs_here(v) -> bool:
-    return DEVICE != "cpu" or v.interpretable
-
-
-def each(variants, name):
-    def marks(v):
-        return pytest.mark.skipif(not runs_here(v), reason="Gluon needs a GPU")
-
-    return pytest.mark.parametrize(
-        "v", [pytest.param(v, id=name(v), marks=marks(v)) for v in variants]
-    )
-
-
 every_variant = each(VARIANTS, lambda v: f"{v.op.name}-{v.name}")
-every_prefill = each(PREFILL.variants.values(), lambda v: v.name)
+every_prefill = each(PREFILL.variants.values())
 
 
 def inputs(v, w=None):
