@@ -8,7 +8,9 @@ HARDWARE := $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
 CONSTRAINTS := constraints-$(HARDWARE).txt
 INSTALLED := $(VENV)/.installed-$(HARDWARE)
 
-.PHONY: demo test lab figures clean
+VENV39 := .venv-triton39
+
+.PHONY: demo test test-triton39 lab figures clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/workbench demo
@@ -20,6 +22,16 @@ test: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -n 2 --dist worksteal --ignore tests/test_readme.py; \
 	others=$$?; wait $$readme && exit $$others
 
+# names of Gluon change between releases: the same sources with a newer Triton
+test-triton39: $(VENV39)/.installed
+	$(VENV39)/bin/python -m pytest -q tests/test_gluon.py
+
+$(VENV39)/.installed: pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv $(VENV39)
+	$(VENV39)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) \
+	    "$$(grep '^torch==' constraints-cpu.txt)" "triton==3.9.0" "numpy<2.4" pytest -e .
+	touch $@
+
 lab: $(INSTALLED)
 	$(VENV)/bin/jupyter lab notebooks
 
@@ -27,7 +39,7 @@ figures: $(INSTALLED)
 	$(VENV)/bin/workbench figures
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(VENV39) runs
 
 # torch comes first and alone: a resolver that meets it later may take another build
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)

@@ -262,8 +262,8 @@ sparse_prefill = Op(
         # how large a group pays: neighbours that are alike, and in how long a context
         "groups": tuple(
             Workload(context=context, churn=churn)
-            for context in (0, 2048, 6144, 14336, 30720)
-            for churn in (0.02, 0.10, 0.25, 0.50, 1.00)
+            for context in (0, 2048, 8192, 30720)
+            for churn in (0.02, 0.10, 0.25, 1.00)
         ),
         "tokens_8_heads": tuple(Workload(tokens=tokens) for tokens in (2048, 4096, 8192)),
         "tokens_small": tuple(
