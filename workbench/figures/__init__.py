@@ -17,6 +17,7 @@ from .steps import step_cost as step_cost
 from .timeline import timeline as timeline
 from .times import curves as curves
 from .times import ladder as ladder
+from .times import ladder_table as ladder_table
 from .times import latency as latency
 from .times import page_split_cost as page_split_cost
 from .times import page_split_share as page_split_share

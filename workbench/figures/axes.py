@@ -63,6 +63,9 @@ def timed(table: pd.DataFrame, op: str) -> pd.DataFrame:
     table = pooled(table if "place" in table else derived(table))
     fields = [c for c in table.columns if c.startswith("workload.")]
     table = table.drop(columns=[c for c in fields if table[c].isna().all() and len(table)])
+    # a record from before a field existed is one of its default
+    known = {f"workload.{n}": v for n, v in vars(OPS[op].Workload()).items() if v is not None}
+    table = table.assign(**{c: table[c].fillna(v) for c, v in known.items() if c in table})
     if "workload.tokens" in table and len(table):
         table["workload.rows"] = cache_rows(table)
         table["workload.context"] = table["workload.rows"] - table["workload.tokens"].astype(int)

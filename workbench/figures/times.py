@@ -4,6 +4,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from ..models.rungs import rungs
 from ..ops import OPS
 from .axes import (
     COLUMNS,
@@ -128,17 +129,17 @@ def ladder(table: pd.DataFrame, op: str = "sparse_prefill") -> Figure:
     setup = one_setup(table)
     fields = [c for c in table.columns if c.startswith("workload.")]
     place, rows = _typical(table, fields, op)
+    found = rungs(rows, op)
     rows = rows.drop_duplicates("arm").sort_values("median_us", ascending=False)
     figure = Figure(figsize=(8.5, 1.4 + 0.58 * len(rows)), layout="constrained")
     axes = figure.subplots()
     arms = list(dict.fromkeys(table["arm"]))
-    for y, (_, row) in enumerate(rows.iterrows()):
+    for y, ((_, row), rung) in enumerate(zip(rows.iterrows(), found.itertuples(), strict=True)):
         axes.barh(y, row["median_us"], color=color_of(op, row["arm"], arms), height=0.6,
                   **flagged(row))  # fmt: skip
-        told, idea = _rung(row, rows, op)
         at = (row["median_us"] * 1.08, y)
-        axes.annotate(told, at, xytext=(0, 6), textcoords="offset points", va="center", fontsize=9)
-        axes.annotate(idea, at, xytext=(0, -6), textcoords="offset points", va="center",
+        axes.annotate(_told(rung), at, xytext=(0, 6), textcoords="offset points", va="center", fontsize=9)
+        axes.annotate(rung.idea, at, xytext=(0, -6), textcoords="offset points", va="center",
                       fontsize=7.5, color="#666666")  # fmt: skip
     low, high = rows["median_us"].min(), rows["median_us"].max()
     axes.set(yticks=range(len(rows)), yticklabels=list(rows["arm"]), xscale="log",
@@ -170,14 +171,18 @@ def _typical(table: pd.DataFrame, fields: list[str], op: str) -> tuple[str, pd.D
     return " · ".join(said(f, rows.iloc[0][f]) for f in names), rows
 
 
-def _rung(row: pd.Series, rows: pd.DataFrame, op: str) -> tuple[str, str]:
-    """(time and speed-up, idea) of one bar of the ladder."""
-    us = row["median_us"]
+def ladder_table(table: pd.DataFrame, op: str = "sparse_prefill") -> pd.DataFrame:
+    """The bars of `ladder`: what each arm changes, its predicted and its measured gain."""
+    table = timed(table, op)
+    return rungs(_typical(table, [c for c in table if c.startswith("workload.")], op)[1], op)
+
+
+def _told(rung) -> str:
+    """Time, speed-up and where its floor lies, of one bar of the ladder."""
+    us = rung.median_us
     told = f"{us:,.0f} µs" if us >= 100 else f"{us:.3g} µs"
-    variant = OPS[op].variants.get(row["variant"]) if op in OPS else None
-    if variant is None:
-        return told, ""
-    before = rows[rows["variant"] == variant.step_from]
-    if len(before):
-        told += f" · {before['median_us'].min() / row['median_us']:.2f}× over {variant.step_from}"
-    return told, variant.idea
+    if rung.over:
+        told += f" · {rung.measured:.2f}× over {rung.over}"
+    if rung.floor_share == rung.floor_share:
+        told += f" · floor at {rung.floor_share:.0%} ({rung.limit.replace('_', ' ')})"
+    return told

@@ -48,7 +48,7 @@ def _alone_kernel(
 
 
 @sparse_prefill.variant(
-    config=Config(), step_from="overlapped", tile=lambda w, config: Tile(ROWS, 1, 64),
+    config=Config(), step_from="per_token", tile=lambda w, config: Tile(ROWS, 1, 64),
     interpretable=False, archs=("sm_90",), workspace_bytes=lambda w, config: 0,
 )  # fmt: skip
 def alone(x: Inputs, config: Config) -> Output:

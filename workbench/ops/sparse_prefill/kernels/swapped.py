@@ -119,7 +119,7 @@ def _requires(w, config: Config) -> str | None:
 
 @sparse_prefill.variant(
     config=Config(), step_from="union", requires=_requires,
-    tile=lambda w, config: Tile(64, config.group, 64), independent=False,
+    tile=lambda w, config: Tile(config.group * w.heads, config.group, 64), independent=False,
     interpretable=False, archs=("sm_90",), workspace_bytes=lists_bytes,
 )  # fmt: skip
 def swapped(x: Inputs, config: Config) -> Output:
