@@ -237,6 +237,10 @@ _edges = (
     replace(_tiny, tokens=4, topk=128, rows=600, length="counted", holes=0.6, law="uniform"),
     replace(_tiny, rows=8, sink="random"),  # few lanes: the sink takes much of the weight
     replace(_tiny, tokens=7, rows=300, requests=3),  # groups across requests, some rows padded
+    replace(_tiny, tokens=9, rows=700, churn=1.0),  # neighbours share no row
+    replace(_tiny, tokens=3, heads=32, topk=200, rows=400),  # two tokens of a group, then one
+    replace(_tiny, tokens=2, heads=64, length="counted", sink="random"),  # a tile of one token
+    replace(_tiny, tokens=2, heads=80, padding="mixed", holes=0.4),  # a tile and a part of one
 )
 
 sparse_prefill = Op(
