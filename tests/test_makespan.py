@@ -56,6 +56,13 @@ def test_makespan_is_that_of_list_scheduling(jobs, machines):
     assert makespan(jobs, machines) == pytest.approx(max(ends), rel=1e-12)
 
 
+def test_the_last_program_takes_what_is_left():
+    """Three chunks in programs of two on one multiprocessor: three chunks and two starts."""
+    call = Call(tokens=1, heads=16, chunks=3, chunk_bytes=10**6)
+    c = Constants(1e-12, 1e-10, 1e-6)
+    assert predicted_s(call, 2, c, 1) == pytest.approx(3 * 1e-4 + 2 * 1e-6)
+
+
 def test_ties_go_to_fewer_programs():
     """One piece on one multiprocessor without a start: every pick takes equally long."""
     call = Call(tokens=1, heads=16, chunks=12, chunk_bytes=64)
