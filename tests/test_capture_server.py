@@ -105,6 +105,27 @@ def test_a_warm_up_is_written_and_refused(tmp_path):
             selections.accepted(c.selection)
 
 
+def test_a_reset_forgets_the_steps_of_a_warm_up(tmp_path):
+    r = recorder()
+    for step in range(3):
+        r.begin(None, torch.full((2,), 9))
+        for layer in LAYERS:
+            r.record(layer, None, lanes([9, 9], step))
+    buffers = [t.data_ptr() for t in (r.positions, r.indices, r.at)]
+    r.reset()
+    assert buffers == [t.data_ptr() for t in (r.positions, r.indices, r.at)]
+    r.begin(None, torch.tensor([9, 2]))
+    for layer in LAYERS:
+        r.record(layer, None, lanes([9, 2], layer))
+    r.write(tmp_path / "x.safetensors", HEADER, starts=range(2))
+    assert {c.step for c in capture_files.read(tmp_path / "x.safetensors").captures} == {0}
+
+
+def test_more_positions_than_there_is_room_for_are_refused():
+    with pytest.raises(ValueError, match="5 positions for a recorder of 4 tokens"):
+        recorder().begin(None, torch.arange(5))
+
+
 def test_nothing_recorded_is_no_file(tmp_path):
     with pytest.raises(ValueError, match="nothing was captured"):
         recorder().write(tmp_path / "x.safetensors", HEADER, starts=[0])
@@ -138,8 +159,7 @@ def test_a_replayed_graph_writes_another_step_each_time(tmp_path):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         forward()
-    r.at.fill_(-1)
-    r.indices.fill_(-1)
+    r.reset()
     for step in range(3):
         at = [9 + step, 2 + step]
         places.copy_(torch.tensor(at))

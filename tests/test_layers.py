@@ -20,7 +20,7 @@ LAYERS = [
     {"worker", "reader"},
     {"compiled"},
     {"isolate", "record", "gate", "digest", "timing"},
-    {"modules", "machine", "monitor", "watch", "replay", "models", "profiles"},
+    {"modules", "machine", "monitor", "watch", "replay", "models", "profiles", "answers"},
     {"ops"},
     {"layouts", "selections", "compare", "interpreter", "arms"},
     {"op", "fields", "ranges", "columns", "flags", "random_bytes", "atomic"},

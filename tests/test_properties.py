@@ -102,8 +102,17 @@ def reversed_by(name: str) -> Callable:
     return move
 
 
+def fp8_tokens_shuffled(x):
+    moved, follow = tokens_shuffled(x)
+    order = torch.randperm(len(x.q), generator=torch.Generator().manual_seed(1)).to(x.q.device)
+    extra = {name: getattr(x, name) for name in ("extra_indices", "extra_topk_length")}
+    extra = {name: t if t is None else t[order] for name, t in extra.items()}
+    return moved._replace(**extra), follow
+
+
 SHUFFLED: dict[str, Callable] = {  # op: (inputs, how a result moves with them)
     "sparse_prefill": tokens_shuffled,
+    "fp8_prefill": fp8_tokens_shuffled,
     "union_plan": groups_shuffled,
     "page_split": pages_shuffled,
     "page_split_step": steps_shuffled,

@@ -15,10 +15,12 @@ from pathlib import Path
 import torch
 
 from . import ranges
+from .answers import Answers
 from .compare import same_bits
 from .machine import synchronize
 from .op import Config, Inputs, Op, Output, Variant, Verdict, Workload
 from .replay import record
+from .selections.laws import REGISTRY, parsed
 from .watch import HostRead, Watch, no_synchronisation
 
 GUARD_BYTES = 4096  # on either side of every tensor that a run may write
@@ -53,33 +55,6 @@ def _elsewhere(v: Variant, device: str) -> str | None:
     if v.archs and here not in v.archs:
         return f"written for {', '.join(v.archs)}, this GPU is {here}"
     return None
-
-
-class Answers:
-    """Inputs of a workload's seeds and the reference's answers, for one variant after another.
-
-    A reference of thousands of tokens takes seconds, and each variant needs three of them. Kept for
-    one op at a time, and only where a run changes no input: else the answers depend on the variant.
-    """
-
-    def __init__(self):
-        self.held: dict = {}
-
-    def inputs(self, op: Op, w: Workload, device: str) -> Inputs:
-        return self._kept(op, ("inputs", w), lambda: op.make_inputs(w, device))
-
-    def expected(self, v: Variant, w: Workload | None, before: Inputs) -> Output:
-        """The reference's answer to `before`; `w` says which inputs these are, None: no one's."""
-        key = None if w is None else ("expected", v.widens, w)
-        return self._kept(v.op, key, lambda: v.op.reference(v.widens(before)))
-
-    def _kept(self, op: Op, key, make: Callable):
-        if op.writes or key is None:
-            return make()
-        if (op.name, *key) not in self.held:
-            self.held = {k: kept for k, kept in self.held.items() if k[0] == op.name}
-            self.held[(op.name, *key)] = make()
-        return self.held[(op.name, *key)]
 
 
 def check(
@@ -152,13 +127,21 @@ def _later(
         if torch.device(device).type == "cuda":
             steps.append(("replayed", lambda: replay(), 4, False))
     for told, run, ahead, same_indices in steps:
-        later = replace(w, seed=w.seed + ahead)
+        later = _another(w, ahead)
         before = _renewed(v.op, answers.inputs(v.op, later, device), x, same_indices)
         named = None if same_indices else later
         verdict = _judged(v, x, before, guards, _run(v, run, device), answers, named)
         if not verdict.passed:
             return replace(verdict, why=f"{told}: {verdict.why}")
     return verdict
+
+
+def _another(w: Workload, ahead: int) -> Workload:
+    """`w` with other numbers. A captured selection knows no seed: a walk's stands in for it, else
+    what remembers its first answer would not be told."""
+    if getattr(w, "law", None) and REGISTRY[parsed(w.law)[0]].needs:
+        w = replace(w, law="walk")
+    return replace(w, seed=w.seed + ahead)
 
 
 def _renewed(op: Op, now: Inputs, x: Inputs, same_indices: bool = False) -> Inputs:

@@ -40,6 +40,7 @@ class Tile(NamedTuple):
     rows: int  # query rows of one matrix product, padding included, all tokens of a group
     group: int  # neighbouring tokens that share a gather
     block_k: int  # cache rows a step
+    programs: int = 1  # of one group, each of which gathers its rows and takes its share of heads
 
 
 class Cost(NamedTuple):

@@ -18,10 +18,11 @@ import torch
 import triton
 
 from . import ranges, timing
+from .answers import Answers
 from .compiled import DoesNotFit, compile_for, fit
 from .digest import answer_digest
 from .flags import TURNOVER
-from .gate import Answers, check
+from .gate import check
 from .interpreter import active, launches, repair
 from .machine import environment, source_digest
 from .models.ledger import ledger
@@ -177,6 +178,7 @@ class _Server:
     def measure(self, op: Op, w: Workload, task: dict) -> dict:
         """Samples of all calls in turns, and readings of the device around them."""
         clock, calls = timing.CLOCKS[task["clock"]], self.calls(op, w, task)
+        self.answers = Answers()  # gigabytes, where heads are many
         monitor = Monitor(self.device)
         monitor.look()
         taken = timing.measure(clock, calls, timing.Plan(**task["plan"]), self.device,

@@ -18,7 +18,7 @@ row is missing. SGLang: `topk_transform`'s result is request-local where the fus
 (give `rows`, the slots of the pool), and RAGGED is request-local once `topk_indices_offset` is
 taken off. Positions are those of the tokens in their requests (`forward_batch.positions`).
 
-Warm-up and graph capture run the forward on dummies: make the recorder, or set `at` to -1, behind
+Warm-up and graph capture run the forward on dummies: make the recorder, or call its `reset`, behind
 them; `validity.accepted` refuses what they leave.
 """
 
@@ -42,12 +42,20 @@ class Recorder:
             self.indices = empty(len(self.layers), steps, tokens, topk)
             self.at = empty(1, dtype=torch.int64)  # the step that is written
 
+    def reset(self) -> None:
+        """Forget all steps; the buffers stay where a captured graph knows them."""
+        for buffer in (self.positions, self.indices, self.at):
+            buffer.fill_(-1)
+
     def begin(self, step: int | None, positions: torch.Tensor) -> None:
         """Begin a step, None: the next; positions [tokens]. Past the last step, that is rewritten.
 
         Like `record` it launches fills and copies alone: the device counts, so that a graph that is
-        replayed writes another step each time.
+        replayed writes another step each time. Raises ValueError on more tokens than have room.
         """
+        if len(positions) > self.positions.shape[1]:
+            raise ValueError(f"{len(positions)} positions for a recorder of "
+                             f"{self.positions.shape[1]} tokens")  # fmt: skip
         if step is None:
             self.at.add_(1).clamp_(max=len(self.positions) - 1)
         else:

@@ -8,9 +8,14 @@ from .compiled import compiled as compiled
 from .files import draw_all as draw_all
 from .files import save as save
 from .floors import floors as floors
+from .groups import best_groups as best_groups
+from .groups import group_gain as group_gain
 from .maps import ratio_map as ratio_map
 from .overlap import union_curves as union_curves
+from .overlap import union_overlay as union_overlay
 from .overlap import union_ratio as union_ratio
+from .play import union_play as union_play
+from .play import union_playground as union_playground
 from .ratios import forest as forest
 from .ratios import ratio_line as ratio_line
 from .steps import step_cost as step_cost

@@ -64,7 +64,8 @@ def timed(table: pd.DataFrame, op: str) -> pd.DataFrame:
     fields = [c for c in table.columns if c.startswith("workload.")]
     table = table.drop(columns=[c for c in fields if table[c].isna().all() and len(table)])
     # a record from before a field existed is one of its default
-    known = {f"workload.{n}": v for n, v in vars(OPS[op].Workload()).items() if v is not None}
+    default = vars(OPS[op].Workload()) if op in OPS else {}
+    known = {f"workload.{n}": v for n, v in default.items() if v is not None}
     table = table.assign(**{c: table[c].fillna(v) for c, v in known.items() if c in table})
     if "workload.tokens" in table and len(table):
         table["workload.rows"] = cache_rows(table)
@@ -73,9 +74,10 @@ def timed(table: pd.DataFrame, op: str) -> pd.DataFrame:
 
 
 def cache_rows(table: pd.DataFrame) -> pd.Series:
-    """S of each record: as given, or else the tokens behind those that were there before."""
+    """S of each record: as given, or else its tokens behind those that each request had before."""
     absent = pd.Series(float("nan"), table.index)
     before = table.get("workload.context", absent).fillna(0)
+    before = before * table.get("workload.requests", absent).fillna(1)
     given = table.get("workload.rows", absent)
     return given.fillna(table["workload.tokens"] + before).astype(int)
 

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from ..models.step import FLOOR
 from ..record import slug
 from .axes import STYLE
+from .groups import best_groups, group_gain
 from .overlap import union_ratio
 from .steps import step_cost
 from .times import ladder, latency, page_split_cost, page_split_share, paged_read_cost
@@ -22,6 +23,7 @@ KINDS = {
     "page_split_share": (page_split_share, "page_split", lambda t: t["workload.touch"] == "share"),
     "paged_read_cost": (paged_read_cost, "paged_read", lambda t: t["op"].notna()),
     "step_cost": (step_cost, "decode_split_step", lambda t: t["arm"] == FLOOR),
+    "group_gain": (group_gain, "sparse_prefill", lambda t: best_groups(t)["group"].notna()),
 }
 
 

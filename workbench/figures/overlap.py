@@ -1,12 +1,16 @@
 """Figures of overlap: how many rows neighbouring tokens share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from .axes import COLORS, cache_rows, legend, panels_of, plain, styled
+from .axes import COLORS, MARKERS, cache_rows, legend, panels_of, plain, styled
+
+TICKS = [1, 2, 4, 8, 16, 32, 64]  # tokens of a group
+
 
 
 @styled
@@ -83,15 +87,67 @@ def union_curves(
         of = f" · {s['requests']} requests" if s["requests"] > 1 else ""
         axes.set(title=f"{name}\nT {plain(s['tokens'])} · topk {plain(s['topk'])}{of} · "
                        f"J {nearest:.2f}", xscale="log", yscale="log",
-                 xticks=[1, 2, 4, 8, 16, 32, 64], yticks=[1, 1.1, 1.25, 1.5, 2, 3, 4],
+                 xticks=TICKS, yticks=[1, 1.1, 1.25, 1.5, 2, 3, 4],
                  xlim=(0.9, max(groups) * 1.1), ylim=(0.97, 1.15 * highest))  # fmt: skip
         axes.xaxis.set_major_formatter(FuncFormatter(plain))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_minor_locator(NullLocator())
-    figure.supxlabel("tokens of a group", fontsize=10)
+    for axes in grid[-3:]:  # the last of each column
+        axes.tick_params(labelbottom=True)
+        axes.set_xlabel("tokens of a group")
     figure.supylabel("union ratio", fontsize=10)
     figure.suptitle("Rows of a group's union, over the rows of one token", x=0.01, ha="left",
                     fontsize=10.5)  # fmt: skip
     legend(figure, grid)
     return figure
+
+
+@styled
+def union_overlay(
+    laws: Mapping[str, dict], captures: Mapping[str, Sequence[dict]] | None = None
+) -> Figure:
+    """Union ratios of laws and captures on the same axes, and over those of independent tokens.
+
+    `laws`: what `selections.statistics` says of one draw, by name; `captures`: of each layer, by
+    name: the middle one is a line, the span of all a band. Raises ValueError where both are empty.
+    """
+    captures = captures or {}
+    if not laws and not any(captures.values()):
+        raise ValueError("no law and no capture to draw curves of")
+    figure = Figure(figsize=(10.2, 4.3), layout="constrained")
+    grid = figure.subplots(1, 2)
+    for i, (name, layers) in enumerate([*((n, [s]) for n, s in laws.items()), *captures.items()]):
+        captured = i >= len(laws)
+        style = {"color": COLORS[i % len(COLORS)], "marker": MARKERS[i % len(MARKERS)], "ms": 4}
+        if captured:
+            ink = ("#000000", "#777777", "#aa3377", "#44aa99")[(i - len(laws)) % 4]
+            style = {"color": ink, "ls": ("-", "--", ":", "-.")[(i - len(laws)) % 4], "lw": 2.4}
+        groups = [int(g) for g in layers[0]["union_ratio"]]
+        ratio, chance = (np.array([list(s[key].values()) for s in layers])
+                         for key in ("union_ratio", "uniform_union_ratio"))  # fmt: skip
+        for axes, values in zip(grid, (ratio, ratio / chance), strict=True):
+            axes.plot(groups, np.median(values, 0), label=name, **style)
+            if len(layers) > 1:
+                axes.fill_between(groups, values.min(0), values.max(0), color=style["color"],
+                                  alpha=0.22, lw=0)  # fmt: skip
+    ratio_axes(grid[0], "union ratio: rows of a group's union\nover the rows of one token")
+    ratio_axes(grid[1], "over the union ratio of\nindependent tokens of that shape")
+    figure.suptitle("What neighbouring tokens share: every law and capture", x=0.01, ha="left",
+                    fontsize=10.5)  # fmt: skip
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8.5)
+    return figure
+
+
+def ratio_axes(axes, name: str) -> None:
+    """Logarithmic axes of a ratio against the tokens of a group; both limits as drawn."""
+    axes.set(xscale="log", yscale="log", xlabel="tokens of a group", ylabel=name)
+    axes.axhline(1.0, ls="--", color="#777777", lw=1)
+    low, high = axes.get_ylim()
+    axes.set(xticks=[t for t in TICKS if t <= max(axes.get_xlim()[1], 2)],
+             yticks=[y for y in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 4,
+                                 6, 8, 12, 16) if low <= y <= high])  # fmt: skip
+    axes.xaxis.set_major_formatter(FuncFormatter(plain))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())

@@ -138,7 +138,8 @@ def ladder(table: pd.DataFrame, op: str = "sparse_prefill") -> Figure:
         axes.barh(y, row["median_us"], color=color_of(op, row["arm"], arms), height=0.6,
                   **flagged(row))  # fmt: skip
         at = (row["median_us"] * 1.08, y)
-        axes.annotate(_told(rung), at, xytext=(0, 6), textcoords="offset points", va="center", fontsize=9)
+        axes.annotate(_told(rung), at, xytext=(0, 6), textcoords="offset points", va="center",
+                      fontsize=9)  # fmt: skip
         axes.annotate(rung.idea, at, xytext=(0, -6), textcoords="offset points", va="center",
                       fontsize=7.5, color="#666666")  # fmt: skip
     low, high = rows["median_us"].min(), rows["median_us"].max()

@@ -62,6 +62,7 @@ def _sparse_prefill(x: sparse_prefill.Inputs, tile: Tile | None, wave: int | Non
         distinct["_wave"] = int(distinct_rows(kept, rows, wave * group).sum())
     distinct[""] = int(distinct_rows(kept, rows, max(1, len(kept))).sum())
     gathered = lanes if group == 1 else distinct["_group"]
+    gathered *= tile.programs if tile else 1
     row_bytes = x.kv.shape[1] * x.kv.element_size()
     counts = {"tokens": len(kept), "valid_lanes": lanes, "row_bytes": row_bytes}
     counts |= {"gathered_rows": gathered, "gathered_bytes": gathered * row_bytes}
@@ -72,7 +73,7 @@ def _sparse_prefill(x: sparse_prefill.Inputs, tile: Tile | None, wave: int | Non
     if tile:
         walked = _last_lanes(valid) if group == 1 else unions
         steps = int((-(-walked // tile.block_k)).sum())
-        counts |= _products("executed", tile.rows * steps * tile.block_k)
+        counts |= _products("executed", tile.programs * tile.rows * steps * tile.block_k)
         counts |= {"shared_read_bytes": _shared_read_bytes(gathered, x.kv.element_size())}
     return counts
 

@@ -14,7 +14,8 @@ def rungs(rows: pd.DataFrame, op: str) -> pd.DataFrame:
     floor_share: of this one's time, and limit, what sets the floor. nan where either is unknown.
     """
     rows = rows.drop_duplicates("arm").sort_values("median_us", ascending=False)
-    return pd.DataFrame([_rung(row, rows, OPS[op].variants) for _, row in rows.iterrows()])
+    variants = OPS[op].variants if op in OPS else {}
+    return pd.DataFrame([_rung(row, rows, variants) for _, row in rows.iterrows()])
 
 
 def _rung(row: pd.Series, rows: pd.DataFrame, variants: dict) -> dict:

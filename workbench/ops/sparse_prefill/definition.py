@@ -240,7 +240,8 @@ _edges = (
     replace(_tiny, tokens=9, rows=700, churn=1.0),  # neighbours share no row
     replace(_tiny, tokens=3, heads=32, topk=200, rows=400),  # two tokens of a group, then one
     replace(_tiny, tokens=2, heads=64, length="counted", sink="random"),  # a tile of one token
-    replace(_tiny, tokens=2, heads=80, padding="mixed", holes=0.4),  # a tile and a part of one
+    # a tile and a part of one
+    replace(_tiny, tokens=2, heads=80, padding="mixed", holes=0.4, sink="random"),
 )
 
 sparse_prefill = Op(

@@ -114,6 +114,16 @@ def lists_bytes(w, config) -> int:
     return output_bytes(w.tokens, w.topk, filled(config.group, w.heads))
 
 
+def registers_fit(producer: int, consumer: int, consumers: int) -> str | None:
+    """Why 4 warps that copy and `consumers` times 4 that compute cannot have these registers."""
+    for name, registers in (("producer", producer), ("consumer", consumer)):
+        if registers % 8 or not 24 <= registers <= 240:
+            return f"{name}_registers={registers} is no multiple of 8 in [24, 240]"
+    if (total := 128 * (producer + consumers * consumer)) > 65536:
+        return f"the warp groups would take {total:,} of 65,536 registers"
+    return None
+
+
 def one_tile(w, group: int) -> str | None:
     """Why a tile of query rows does not hold the group's, or None."""
     group = filled(group, w.heads)

@@ -117,7 +117,7 @@ def _consume(
     release(weighed.index(2 + C))
     mbarrier.wait(weighed.index(3 - C), 0)
     l += sums.index(1 - C).load(gl.SliceLayout(1, S))
-    factor, row_lse = finish(m, l, attn_sink, head + r % H, HAS_SINK)
+    factor, row_lse = finish(m, l, attn_sink, (head + r) % H, HAS_SINK)
     if C == 0:
         gl.store(lse + th + r, row_lse, mask=r < end)
     acc = acc * gl.convert_layout(factor, gl.SliceLayout(1, O))[:, None]
@@ -206,7 +206,7 @@ def turns(
 
 
 @gluon.jit(do_not_specialize=["NEVER"])
-def over_groups(
+def _over_groups_kernel(
     q, kv, union_rows, owners, union_length, attn_sink, out, lse,
     scale_log2,
     T, H, WIDTH, NEVER,

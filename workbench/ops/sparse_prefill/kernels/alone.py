@@ -14,7 +14,7 @@ from triton.experimental.gluon import language as gl
 from .... import ranges
 from ....op import Tile
 from ..definition import DC, D, Inputs, Output, sparse_prefill
-from ._hopper import LOG2_E, ROWS, outputs
+from ._hopper import LOG2_E, ROWS, outputs, registers_fit
 from ._turns import turns
 
 
@@ -48,7 +48,10 @@ def _alone_kernel(
 
 
 @sparse_prefill.variant(
-    config=Config(), step_from="per_token", tile=lambda w, config: Tile(ROWS, 1, 64),
+    config=Config(), step_from="per_token",
+    requires=lambda w, config: registers_fit(
+        config.producer_registers, config.consumer_registers, 2),
+    tile=lambda w, config: Tile(ROWS, 1, 64, cdiv(w.heads, ROWS)),
     interpretable=False, archs=("sm_90",), workspace_bytes=lambda w, config: 0,
 )  # fmt: skip
 def alone(x: Inputs, config: Config) -> Output:

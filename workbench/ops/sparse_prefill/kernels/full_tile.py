@@ -1,6 +1,6 @@
 """Eight tokens with eight heads fill the tensor core's 64 rows with queries that all do work.
 
-One head count of 8 leaves 7/8 of such a tile empty; a union of eight tokens leaves none. All warps
+One token of 8 heads leaves 7/8 of such a tile empty; a union of eight tokens leaves none. All warps
 do everything: while they compute a tile, the copies of the next one are under way.
 """
 

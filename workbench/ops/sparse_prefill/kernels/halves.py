@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ....op import Tile
 from ..definition import Inputs, Output, sparse_prefill
-from ._hopper import ROWS, filled, lists_bytes, one_tile, over_unions
-from ._turns import over_groups
+from ._hopper import ROWS, filled, lists_bytes, one_tile, over_unions, registers_fit
+from ._turns import _over_groups_kernel
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,13 @@ class Config:
     consumer_registers: int = 216
 
 
+def _requires(w, config: Config) -> str | None:
+    registers = config.producer_registers, config.consumer_registers
+    return one_tile(w, config.group) or registers_fit(*registers, 2)
+
+
 @sparse_prefill.variant(
-    config=Config(), step_from="specialised", requires=lambda w, config: one_tile(w, config.group),
+    config=Config(), step_from="specialised", requires=_requires,
     tile=lambda w, config: Tile(ROWS, filled(config.group, w.heads), 64), independent=False,
     interpretable=False, archs=("sm_90",), workspace_bytes=lists_bytes,
     stack_bytes=64,  # by Triton 3.9; 3.6 needs none
@@ -30,7 +35,7 @@ class Config:
 def halves(x: Inputs, config: Config) -> Output:
     """Two consumer groups take tiles in turn, and half of the value width each."""
     return over_unions(
-        over_groups, x, filled(config.group, x.q.shape[1]),
+        _over_groups_kernel, x, filled(config.group, x.q.shape[1]),
         QUERIES=ROWS, OVERLAP=False, REVERSED=bool(config.longest_first),
         PRODUCER=config.producer_registers, CONSUMER=config.consumer_registers, num_warps=4,
     )  # fmt: skip

@@ -27,6 +27,7 @@ from ._hopper import (
     lists_bytes,
     one_tile,
     over_unions,
+    registers_fit,
 )
 from ._tile import start_scores, start_values, store
 
@@ -85,7 +86,7 @@ def _consume(
         bits = gl.load(owners + start + k, mask=start + k < count, other=0)
         acc, m, l = start_values(s, acc, m, l, bits, mine, scale_log2, weights_s,
                                  latent.index(stage), O)  # fmt: skip
-        # behind the last tile this is a product that nobody reads, of a tile that is there
+        # behind the last tile this is a product of whatever stands there, which nobody reads
         after = (i + 1) % STAGES
         if start + 64 < count:
             mbarrier.wait(full.index(after), ((i + 1) // STAGES) & 1)
@@ -139,8 +140,12 @@ def _specialised_kernel(
     ], [4], [PRODUCER])  # fmt: skip
 
 
+def _requires(w, config: Config) -> str | None:
+    return one_tile(w, config.group) or registers_fit(config.producer_registers, 216, 2)
+
+
 @sparse_prefill.variant(
-    config=Config(), step_from="full_tile", requires=lambda w, config: one_tile(w, config.group),
+    config=Config(), step_from="full_tile", requires=_requires,
     tile=lambda w, config: Tile(ROWS, filled(config.group, w.heads), 64), independent=False,
     interpretable=False, archs=("sm_90",), workspace_bytes=lists_bytes,
 )  # fmt: skip

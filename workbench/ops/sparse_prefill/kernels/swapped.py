@@ -35,7 +35,6 @@ COLUMNS = (16, 32)  # fewer waste the product, more spill the sums
 @dataclass(frozen=True)
 class Config:
     group: int = 4  # tokens that share a gather
-    num_warps: int = 4
 
 
 @gluon.jit
@@ -125,4 +124,4 @@ def _requires(w, config: Config) -> str | None:
 def swapped(x: Inputs, config: Config) -> Output:
     """Swap the operands: cache rows fill the tensor core's tile, a group's queries are columns."""
     return over_unions(_swapped_kernel, x, config.group, QUERIES=config.group * x.q.shape[1],
-                       num_warps=config.num_warps)  # fmt: skip
+                       num_warps=4)  # fmt: skip

@@ -69,7 +69,8 @@ def _shared_map_kernel(
     word = gl.arange(0, WORDS, WORD)
     slot = gl.arange(0, PER, gl.SliceLayout(0, TWO))
     length = 0
-    for base in range(0, ROWS, SPAN):
+    for part in range(0, (ROWS - 1) // SPAN + 1):  # ROWS may be next to 2**31
+        base = part * SPAN
         cta_barrier()  # the map is empty
         for j in range(0, gl.minimum(T - g * G, G).to(gl.int32)):
             t = g * G + j
