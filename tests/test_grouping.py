@@ -177,6 +177,13 @@ def test_blocks_of_two_studies_are_not_paired():
     assert paired["gain_high"] - paired["gain_low"] < 1e-6
 
 
+def test_one_shared_turn_is_no_pairing():
+    rows = [one("per_token", 100.0, 0, study="a"), one("union 2", 50.0, 0, study="a"),
+            one("per_token", 101.0, 1, study="b"), one("union 2", 51.0, 1, study="c")]  # fmt: skip
+    row = only(*rows)
+    assert row["blocks"] == 2 and row["gain_low"] < row["gain"] < row["gain_high"]
+
+
 def test_nothing_within_the_noise_of_the_twins_is_settled():
     rows = [one(arm, us + i / 100, i, twin=twin) for i in range(3)
             for arm, us, twin in (("per_token", 100.0, 104.0), ("union 2", 98.0, None))]

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from .axes import COLORS, MARKERS, cache_rows, legend, panels_of, plain, styled
 
 TICKS = [1, 2, 4, 8, 16, 32, 64]  # tokens of a group
-
+STROKES = [("#000000", "-"), ("#777777", "--"), ("#aa3377", ":"), ("#44aa99", "-.")]  # captures
 
 
 @styled
@@ -112,17 +112,16 @@ def union_overlay(
     `laws`: what `selections.statistics` says of one draw, by name; `captures`: of each layer, by
     name: the middle one is a line, the span of all a band. Raises ValueError where both are empty.
     """
-    captures = captures or {}
-    if not laws and not any(captures.values()):
+    captures = {name: layers for name, layers in (captures or {}).items() if layers}
+    if not laws and not captures:
         raise ValueError("no law and no capture to draw curves of")
     figure = Figure(figsize=(10.2, 4.3), layout="constrained")
     grid = figure.subplots(1, 2)
     for i, (name, layers) in enumerate([*((n, [s]) for n, s in laws.items()), *captures.items()]):
-        captured = i >= len(laws)
         style = {"color": COLORS[i % len(COLORS)], "marker": MARKERS[i % len(MARKERS)], "ms": 4}
-        if captured:
-            ink = ("#000000", "#777777", "#aa3377", "#44aa99")[(i - len(laws)) % 4]
-            style = {"color": ink, "ls": ("-", "--", ":", "-.")[(i - len(laws)) % 4], "lw": 2.4}
+        if i >= len(laws):
+            ink, dashes = STROKES[(i - len(laws)) % len(STROKES)]
+            style = {"color": ink, "ls": dashes, "lw": 2.4}
         groups = [int(g) for g in layers[0]["union_ratio"]]
         ratio, chance = (np.array([list(s[key].values()) for s in layers])
                          for key in ("union_ratio", "uniform_union_ratio"))  # fmt: skip

@@ -42,7 +42,7 @@ def union_play(
     axes.set_ylim(0.95, 1.2 * max(found["uniform_union_ratio"].values()))
     axes.legend(loc="upper left", fontsize=8.5, frameon=True, edgecolor="none", framealpha=0.9)
     _members(grid["rows"], grid["tokens"], reads, group)
-    figure.suptitle(f"{law}: {group} tokens read {ratio:.2f} times the rows of one, "
+    figure.suptitle(f"{law}: a group of {group} reads {ratio:.2f} times the rows of one token, "
                     f"{1 - ratio / group:.0%} fewer gathers than one by one\n"
                     f"T {plain(tokens)} · S {plain(context + tokens)} · topk {plain(topk)}",
                     x=0.01, ha="left", fontsize=10.5)  # fmt: skip

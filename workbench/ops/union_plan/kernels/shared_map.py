@@ -16,6 +16,7 @@ from ..definition import Inputs, Output, groups, union_plan
 
 cta_barrier = getattr(gl, "barrier", None) or gl.thread_barrier  # renamed after Triton 3.6
 WORDS = 2048  # of the map that are listed at a time
+MOST_ROWS = 2**31 - 2**17
 MOST_BYTES = 65536  # of the map: three programs on a multiprocessor of Hopper
 
 
@@ -69,8 +70,7 @@ def _shared_map_kernel(
     word = gl.arange(0, WORDS, WORD)
     slot = gl.arange(0, PER, gl.SliceLayout(0, TWO))
     length = 0
-    for part in range(0, (ROWS - 1) // SPAN + 1):  # ROWS may be next to 2**31
-        base = part * SPAN
+    for base in range(0, ROWS, SPAN):
         cta_barrier()  # the map is empty
         for j in range(0, gl.minimum(T - g * G, G).to(gl.int32)):
             t = g * G + j
@@ -105,6 +105,8 @@ def _shared_map_kernel(
 )  # fmt: skip
 def shared_map(x: Inputs, config: Config) -> Output:
     """Set each token's bit in a shared-memory map of the rows, then list the rows in order."""
+    if x.rows > MOST_ROWS:
+        raise ValueError(f"rows={x.rows} exceeds {MOST_ROWS}: the last range would end past 2**31")
     topk, device, count = x.indices.shape[1], x.indices.device, groups(x)
     union_rows, owners = (
         torch.empty(count, x.group * topk, dtype=torch.int32, device=device) for _ in range(2)
