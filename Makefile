@@ -24,7 +24,7 @@ test: $(INSTALLED)
 
 # names of Gluon change between releases: the same sources with a newer Triton
 test-triton39: $(VENV39)/.installed
-	$(VENV39)/bin/python -m pytest -q tests/test_gluon.py
+	$(VENV39)/bin/python -m pytest -q tests/test_gluon.py tests/test_union_plan.py
 
 $(VENV39)/.installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV39)

@@ -131,12 +131,19 @@ def test_the_shipped_records_go_out_and_come_back(stored, tmp_path):
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
     times = [json.loads(x) for x in records.read_text().splitlines()]
-    timed = sum(r["verdict"]["status"] == "passed" and bool(r["samples_us"]) for r in times)
-    assert told["traces"] == timed and told["without_inputs"] == 19
-    assert sum(number for what, _, number in told["left_out"]) + timed + told["workloads"] == (
+    timed = [r for r in times if r["verdict"]["status"] == "passed" and r["samples_us"]]
+    traces = {json.dumps([r["variant"], r["config"], PREFILL.Workload(**r["workload"]).__dict__,
+                          r["clock"], r["cache"], r["environment"]["source"]]) for r in timed}
+    assert told["traces"] == len(traces) < len(timed), "blocks of one build are one trace"
+    logs = [json.loads(line["evaluation"]["log"].removeprefix("workbench "))
+            for line in lines(tmp_path / "set", "traces")]  # fmt: skip
+    assert sum(log["blocks"] for log in logs) == len(timed)
+    drawn = {PREFILL.Workload(**r["workload"]) for r in timed} - set(PREFILL.suites["edges"])
+    assert told["without_inputs"] == len(drawn) > 0
+    assert sum(number for what, _, number in told["left_out"]) + len(timed) + told["workloads"] == (
         len(times) + len(PREFILL.suites["edges"]))  # fmt: skip
     found = survey(tmp_path / "set")
-    assert not found.faults and len(found.runs) == timed and not found.elsewhere
+    assert not found.faults and len(found.runs) == len(traces) and not found.elsewhere
     assert {r.clock for r in found.runs} == {"graph_hot", "graph_cold"}
     assert len(found.workloads) == told["workloads"] and not any(w.missing for w in found.workloads)
 

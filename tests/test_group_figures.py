@@ -215,6 +215,11 @@ def test_a_capture_without_layers_is_left_out():
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["walk"]
 
 
+def test_captures_alone_are_drawn():
+    figure = figures.union_overlay({}, {"a model": [stats()]})
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["a model"]
+
+
 @pytest.mark.parametrize("captures", [None, {}, {"empty": []}])
 def test_an_overlay_of_nothing_is_refused(captures):
     with pytest.raises(ValueError, match="no law and no capture"):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from test_selections import drawn, many, workloads
 
 from workbench import selections
-from workbench.ops.sparse_prefill.definition import Workload
+from workbench.ops.sparse_prefill.workload import Workload
 from workbench.selections import bits, overlap, union_ratio, violations
 
 

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench import selections
-from workbench.ops.sparse_prefill.definition import Workload
+from workbench.ops.sparse_prefill.workload import Workload
 from workbench.selections import _drift, indexer, union_ratio, violations
 from workbench.selections.indexer import Indexer
 

@@ -20,7 +20,7 @@ from .compare import same_bits
 from .machine import synchronize
 from .op import Config, Inputs, Op, Output, Variant, Verdict, Workload
 from .replay import record
-from .selections.laws import REGISTRY, parsed
+from .selections import redrawn
 from .watch import HostRead, Watch, no_synchronisation
 
 GUARD_BYTES = 4096  # on either side of every tensor that a run may write
@@ -127,21 +127,13 @@ def _later(
         if torch.device(device).type == "cuda":
             steps.append(("replayed", lambda: replay(), 4, False))
     for told, run, ahead, same_indices in steps:
-        later = _another(w, ahead)
+        later = redrawn(w, ahead)
         before = _renewed(v.op, answers.inputs(v.op, later, device), x, same_indices)
         named = None if same_indices else later
         verdict = _judged(v, x, before, guards, _run(v, run, device), answers, named)
         if not verdict.passed:
             return replace(verdict, why=f"{told}: {verdict.why}")
     return verdict
-
-
-def _another(w: Workload, ahead: int) -> Workload:
-    """`w` with other numbers. A captured selection knows no seed: a walk's stands in for it, else
-    what remembers its first answer would not be told."""
-    if getattr(w, "law", None) and REGISTRY[parsed(w.law)[0]].needs:
-        w = replace(w, law="walk")
-    return replace(w, seed=w.seed + ahead)
 
 
 def _renewed(op: Op, now: Inputs, x: Inputs, same_indices: bool = False) -> Inputs:

@@ -229,7 +229,7 @@ def index_sets(set_bytes: int, l2_bytes: int) -> int:
 
 
 def own_kernels(v: Variant) -> list[str]:
-    """Names of the kernels that stand in the variant's own file."""
+    """Names of the kernels that the variant's own file has or takes from its steps."""
     module = sys.modules.get(v.run.__module__)
     return [f.__name__ for f in vars(module).values() if isinstance(f, triton.JITFunction)
             and f.__name__.endswith("_kernel")]  # fmt: skip

@@ -43,6 +43,7 @@ def list_variants(
         {"op": p.name, "variant": v.name, "step_from": v.step_from, "idea": v.idea,
          "config": asdict(v.config) if v.config else {}, "capturable": v.capturable,
          "repeatable": v.repeatable, "independent": v.independent, "archs": list(v.archs),
+         "needs_gpu": not v.interpretable,
          "workspace_bytes": _workspace(v)}
         for p in chosen.values() for v in p.variants.values()
     ]  # fmt: skip
@@ -78,7 +79,8 @@ def _workspace(v) -> int | None:
 
 def _properties(row: dict) -> str:
     """What a caller has to know before it takes a variant: a server that must be deterministic."""
-    said = [f"for {', '.join(row['archs'])}"] if row["archs"] else []
+    said = ["needs a GPU"] if row["needs_gpu"] else []
+    said += [f"for {', '.join(row['archs'])}"] if row["archs"] else []
     said += ["results depend on neighbours"] if not row["independent"] else []
     said += ["not repeatable"] if not row["repeatable"] else []
     said += ["reads on the host"] if not row["capturable"] else []

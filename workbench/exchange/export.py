@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..ops.sparse_prefill.definition import Workload
+from ..ops.sparse_prefill.workload import Workload
 from . import workloads
 from .definitions import OP_TYPE, document
 from .solutions import AUTHOR

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from .. import evidence, record
 from ..fields import replaced
 from ..flags import merged
-from ..ops.sparse_prefill.definition import Workload
+from ..ops.sparse_prefill.workload import Workload
 from . import workloads
 from .definitions import Contract
 from .solutions import name_of, solution

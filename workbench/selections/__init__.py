@@ -16,6 +16,7 @@ from .draw import PADDINGS as PADDINGS
 from .draw import check as check
 from .draw import draw as draw
 from .draw import positions as positions
+from .draw import redrawn as redrawn
 from .draw import selection as selection
 from .independent import independent as independent
 from .laws import LAWS as LAWS

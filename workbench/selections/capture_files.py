@@ -111,7 +111,7 @@ def read(path: Path | str) -> CaptureFile:
         return _parsed(text, tensors)
     except KeyError as error:
         raise ValueError(f"{path} has no {error.args[0]}") from None
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from None
 
 
@@ -131,6 +131,8 @@ def _parsed(text: str | None, tensors: dict[str, torch.Tensor]) -> CaptureFile:
 def _capture(header: Header, told: dict, tensors: dict[str, torch.Tensor]) -> Capture:
     layer, step, topk, rows = (int(told[k]) for k in ("layer", "step", "topk", "rows"))
     requests = tuple(Request(*(int(n) for n in r)) for r in told["requests"])
+    if any(n < 0 for request in requests for n in request):
+        raise ValueError(f"requests={told['requests']} have a number below 0")
     name = _name(layer, step)
     tokens = len(tensors[f"{name}positions"])
     ends([r.token for r in requests], tokens)

@@ -1,6 +1,7 @@
 """From the numbers of a workload to an index tensor, with the hostile lanes a contract allows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -36,6 +37,17 @@ def check(w) -> None:
     if preset and preset.requests != w.requests:
         raise ValueError(f"law={w.law!r} is of a batch of requests={preset.requests}, "
                          f"not of {w.requests}")  # fmt: skip
+
+
+def redrawn(w, ahead: int):
+    """Workload `w` with other numbers: its seed, moved by `ahead`.
+
+    A captured selection knows no seed. A walk stands in for it, so that who remembers the first
+    answer meets other rows.
+    """
+    laws = {name: getattr(w, name, "") for name in ("law", "extra_law")}
+    walks = {name: "walk" for name, law in laws.items() if law and REGISTRY[parsed(law)[0]].needs}
+    return replace(w, seed=w.seed + ahead, **walks)
 
 
 def positions(

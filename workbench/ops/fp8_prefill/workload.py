@@ -6,7 +6,7 @@ import torch
 
 from ... import layouts, selections
 from ...layouts import LAYOUTS
-from ..sparse_prefill.definition import SINKS
+from ..sparse_prefill.workload import SINKS
 
 EXTRA_SEED = 1 << 20  # added to the seed: the extra cache's lanes are drawn on their own
 

@@ -10,9 +10,8 @@ import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from ..._gluon import cta_barrier
 from ..definition import Inputs, Output, Workload, shared_read
-
-cta_barrier = getattr(gl, "barrier", None) or gl.thread_barrier  # renamed after Triton 3.6
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Steps of the kernels for Hopper, in Gluon, and their launch over unions. No kernel lives here.
 
 Shared memory holds tiles of bf16 in rows of 64 columns, swizzled over 128 bytes: what a warp
-group's matrix product reads, either way round. Names are those of Triton 3.6; two of them changed
-since.
+group's matrix product reads, either way round.
 """
+
+from dataclasses import dataclass
 
 import torch
 from triton.experimental import gluon
@@ -11,13 +12,13 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
 from .... import ranges
+from ..._gluon import cp_async as cp_async
+from ..._gluon import cta_barrier as cta_barrier
 from ...union_plan.definition import Inputs as Selections
 from ...union_plan.definition import output_bytes
 from ...union_plan.kernels.shared_map import shared_map as plan
 from ..definition import DC, D, Inputs, Output
 
-cp_async = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
-cta_barrier = getattr(gl, "barrier", None) or gl.thread_barrier
 LOG2_E = gl.constexpr(1.4426950408889634)
 MASKED = gl.constexpr(-1e30)  # score of a lane that does not count
 UNSEEN = gl.constexpr(-5e29)  # the running maximum's start: a masked score's weight is 0 beside it
@@ -34,6 +35,17 @@ def copy_rows(
     d = gl.arange(0, WIDTH, layout=gl.SliceLayout(0, L))
     source = kv + first + (rows.to(gl.int64) * KV_STRIDE)[:, None] + d[None, :]
     cp_async(tile, source, mask=read[:, None])
+
+
+@gluon.jit
+def copy_tile(kv, rows, start, count, latent, rope, KV_STRIDE: gl.constexpr, DC: gl.constexpr):
+    """Start to copy the 64 cache rows from entry `start` on of a list of `count`; zeros behind."""
+    L: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [gl.num_warps(), 1], [1, 0])
+    k = start + gl.arange(0, 64, layout=gl.SliceLayout(1, L))
+    row = gl.load(rows + k, mask=k < count, other=0)
+    copy_rows(latent, kv, row, k < count, 0, KV_STRIDE, DC, L)
+    copy_rows(rope, kv, row, k < count, DC, KV_STRIDE, 64, L)
+    async_copy.commit_group()
 
 
 @gluon.jit
@@ -114,14 +126,26 @@ def lists_bytes(w, config) -> int:
     return output_bytes(w.tokens, w.topk, filled(config.group, w.heads))
 
 
-def registers_fit(producer: int, consumer: int, consumers: int) -> str | None:
-    """Why 4 warps that copy and `consumers` times 4 that compute cannot have these registers."""
+@dataclass(frozen=True)
+class Registers:
+    """A thread's, of the warp groups that copy and that compute."""
+
+    producer_registers: int = 72
+    consumer_registers: int = 216
+
+
+def registers_fit(producer: int, consumer: int) -> str | None:
+    """Why 4 warps that copy and 8 that compute cannot have these registers, or None."""
     for name, registers in (("producer", producer), ("consumer", consumer)):
         if registers % 8 or not 24 <= registers <= 240:
             return f"{name}_registers={registers} is no multiple of 8 in [24, 240]"
-    if (total := 128 * (producer + consumers * consumer)) > 65536:
+    if (total := 128 * (producer + 2 * consumer)) > 65536:
         return f"the warp groups would take {total:,} of 65,536 registers"
     return None
+
+
+def enough_registers(w, config: Registers) -> str | None:
+    return registers_fit(config.producer_registers, config.consumer_registers)
 
 
 def one_tile(w, group: int) -> str | None:

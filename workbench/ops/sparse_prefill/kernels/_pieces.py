@@ -90,3 +90,15 @@ def counts(lanes, start, count, ROWS, mine, UNION: gl.constexpr, S: gl.constexpr
         k = start + gl.arange(0, TILE, layout=gl.SliceLayout(0, S))[None, :]
         wanted = (lane >= 0) & (lane < ROWS) & (k < count) & (mine[:, None] != 0)
     return wanted
+
+
+@gluon.jit
+def last_valid(rows, length, ROWS, LANES: gl.constexpr):
+    """One more than the last of the first `length` lanes that names a row of the cache; 0: none."""
+    L: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
+    lane = gl.arange(0, LANES, L)
+    ends = gl.zeros([LANES], gl.int32, L)
+    for start in range(0, length, LANES):
+        row = gl.load(rows + start + lane, mask=start + lane < length, other=-1)
+        ends = gl.where((row >= 0) & (row < ROWS), start + lane + 1, ends)
+    return gl.max(ends, 0)

@@ -21,7 +21,17 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ._hopper import UNSEEN, copy_query, cta_barrier, finish, softmax_step
-from ._pieces import HALF, ROPE, TILE, counts, fold_other, produce, release, scores
+from ._pieces import (
+    HALF,
+    ROPE,
+    TILE,
+    counts,
+    fold_other,
+    last_valid,
+    produce,
+    release,
+    scores,
+)
 
 COPIERS = gl.constexpr(128)  # threads of the producer
 
@@ -128,18 +138,6 @@ def _consume(
 
 
 @gluon.jit
-def _last_valid(rows, length, ROWS, LANES: gl.constexpr):
-    """One more than the last of the first `length` lanes that names a row of the cache; 0: none."""
-    L: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
-    lane = gl.arange(0, LANES, L)
-    ends = gl.zeros([LANES], gl.int32, L)
-    for start in range(0, length, LANES):
-        row = gl.load(rows + start + lane, mask=start + lane < length, other=-1)
-        ends = gl.where((row >= 0) & (row < ROWS), start + lane + 1, ends)
-    return gl.max(ends, 0)
-
-
-@gluon.jit
 def turns(
     q, kv, rows, owners, attn_sink, out, lse,
     scale_log2, th, end, head, length, H, ROWS, NEVER,
@@ -184,7 +182,7 @@ def turns(
     async_copy.mbarrier_arrive(asked.index(0), increment_count=False)
     count = length
     if not UNION:
-        count = _last_valid(rows, length, ROWS, LANES)
+        count = last_valid(rows, length, ROWS, LANES)
     fence_async_shared()
     cta_barrier()
     pairs = (count + 2 * TILE - 1) // (2 * TILE)
@@ -203,26 +201,3 @@ def turns(
             kv, rows, owners, barriers, left, right, rope, lanes, ROWS, count, pairs,
             UNION, KV_STRIDE)),
     ], [4, 4], [CONSUMER, PRODUCER])  # fmt: skip
-
-
-@gluon.jit(do_not_specialize=["NEVER"])
-def _over_groups_kernel(
-    q, kv, union_rows, owners, union_length, attn_sink, out, lse,
-    scale_log2,
-    T, H, WIDTH, NEVER,
-    HAS_SINK: gl.constexpr, KV_STRIDE: gl.constexpr, D: gl.constexpr, DC: gl.constexpr,
-    G: gl.constexpr, QUERIES: gl.constexpr, OVERLAP: gl.constexpr, REVERSED: gl.constexpr,
-    PRODUCER: gl.constexpr, CONSUMER: gl.constexpr,
-):  # fmt: skip
-    """One group of tokens a program, over the union of their rows."""
-    g = gl.program_id(0)
-    if REVERSED:
-        g = gl.num_programs(0) - 1 - g
-    g = g.to(gl.int64)
-    end = gl.minimum(T - g * G, G).to(gl.int32) * H
-    count = gl.load(union_length + g)
-    turns(
-        q, kv, union_rows + g * WIDTH, owners + g * WIDTH, attn_sink, out, lse,
-        scale_log2, g * G * H, end, 0, count, H, 2147483647, NEVER,
-        True, OVERLAP, HAS_SINK, KV_STRIDE, D, DC, QUERIES, 0, PRODUCER, CONSUMER,
-    )  # fmt: skip

@@ -5,8 +5,6 @@ lane, so that padding behind it costs nothing; it stands anywhere else at the pr
 is zero-filled and masked. A token's result does not depend on its neighbours.
 """
 
-from dataclasses import dataclass
-
 from triton import cdiv, next_power_of_2
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -14,14 +12,8 @@ from triton.experimental.gluon import language as gl
 from .... import ranges
 from ....op import Tile
 from ..definition import DC, D, Inputs, Output, sparse_prefill
-from ._hopper import LOG2_E, ROWS, outputs, registers_fit
+from ._hopper import LOG2_E, ROWS, Registers, enough_registers, outputs
 from ._turns import turns
-
-
-@dataclass(frozen=True)
-class Config:
-    producer_registers: int = 72
-    consumer_registers: int = 216
 
 
 @gluon.jit(do_not_specialize=["NEVER"])
@@ -48,13 +40,11 @@ def _alone_kernel(
 
 
 @sparse_prefill.variant(
-    config=Config(), step_from="per_token",
-    requires=lambda w, config: registers_fit(
-        config.producer_registers, config.consumer_registers, 2),
+    config=Registers(), step_from="per_token", requires=enough_registers,
     tile=lambda w, config: Tile(ROWS, 1, 64, cdiv(w.heads, ROWS)),
     interpretable=False, archs=("sm_90",), workspace_bytes=lambda w, config: 0,
 )  # fmt: skip
-def alone(x: Inputs, config: Config) -> Output:
+def alone(x: Inputs, config: Registers) -> Output:
     """Each token by itself, 64 heads a tile: no plan, and the same answer beside any neighbours."""
     result = outputs(x)
     (tokens, heads, _), topk = x.q.shape, x.indices.shape[1]

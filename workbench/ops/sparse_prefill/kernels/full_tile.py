@@ -17,7 +17,7 @@ from ._hopper import (
     ROWS,
     UNSEEN,
     copy_query,
-    copy_rows,
+    copy_tile,
     cta_barrier,
     filled,
     lists_bytes,
@@ -32,16 +32,6 @@ STAGES = gl.constexpr(2)  # tiles in shared memory: a third does not fit beside 
 @dataclass(frozen=True)
 class Config:
     group: int = 0  # tokens that share a gather; 0: as many as fill the tile of 64 query rows
-
-
-@gluon.jit
-def _copy_tile(kv, rows, start, count, latent, rope, KV_STRIDE: gl.constexpr, DC: gl.constexpr):
-    L: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [gl.num_warps(), 1], [1, 0])
-    k = start + gl.arange(0, 64, layout=gl.SliceLayout(1, L))
-    row = gl.load(rows + k, mask=k < count, other=0)
-    copy_rows(latent, kv, row, k < count, 0, KV_STRIDE, DC, L)
-    copy_rows(rope, kv, row, k < count, DC, KV_STRIDE, 64, L)
-    async_copy.commit_group()
 
 
 @gluon.jit(do_not_specialize=["NEVER"])
@@ -67,7 +57,7 @@ def _full_tile_kernel(
     count = gl.load(union_length + g)
     copy_query(q_latent.index(0), q, th, end, 0, D, QUERIES, DC)
     copy_query(q_rope.index(0), q, th, end, DC, D, QUERIES, 64)
-    _copy_tile(kv, rows, 0, count, latent.index(0), rope.index(0), KV_STRIDE, DC)
+    copy_tile(kv, rows, 0, count, latent.index(0), rope.index(0), KV_STRIDE, DC)
     r = gl.arange(0, QUERIES, layout=gl.SliceLayout(1, S))
     mine = gl.where(r < end, 1 << (r // H), 0)
     k = gl.arange(0, 64, layout=gl.SliceLayout(0, S))
@@ -80,8 +70,8 @@ def _full_tile_kernel(
         bits = gl.load(owners + start + k, mask=start + k < count, other=0)
         cta_barrier()  # all warps are done with the tile before
         other = 1 - stage
-        _copy_tile(kv, rows, start + 64, count, latent.index(other), rope.index(other),
-                   KV_STRIDE, DC)  # fmt: skip
+        copy_tile(kv, rows, start + 64, count, latent.index(other), rope.index(other),
+                  KV_STRIDE, DC)  # fmt: skip
         async_copy.wait_group(1)
         cta_barrier()
         fence_async_shared()

@@ -141,7 +141,7 @@ def _specialised_kernel(
 
 
 def _requires(w, config: Config) -> str | None:
-    return one_tile(w, config.group) or registers_fit(config.producer_registers, 216, 2)
+    return one_tile(w, config.group) or registers_fit(config.producer_registers, 216)
 
 
 @sparse_prefill.variant(

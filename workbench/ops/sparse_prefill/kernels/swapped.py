@@ -21,7 +21,7 @@ from ..definition import Inputs, Output, sparse_prefill
 from ._hopper import (
     UNSEEN,
     copy_query,
-    copy_rows,
+    copy_tile,
     cta_barrier,
     finish,
     lists_bytes,
@@ -35,16 +35,6 @@ COLUMNS = (16, 32)  # fewer waste the product, more spill the sums
 @dataclass(frozen=True)
 class Config:
     group: int = 4  # tokens that share a gather
-
-
-@gluon.jit
-def _copy_tile(kv, rows, start, count, latent, rope, KV_STRIDE: gl.constexpr, DC: gl.constexpr):
-    L: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [gl.num_warps(), 1], [1, 0])
-    k = start + gl.arange(0, 64, layout=gl.SliceLayout(1, L))
-    row = gl.load(rows + k, mask=k < count, other=0)
-    copy_rows(latent, kv, row, k < count, 0, KV_STRIDE, DC, L)
-    copy_rows(rope, kv, row, k < count, DC, KV_STRIDE, 64, L)
-    async_copy.commit_group()
 
 
 @gluon.jit(do_not_specialize=["NEVER"])
@@ -71,7 +61,7 @@ def _swapped_kernel(
     count = gl.load(union_length + g)
     copy_query(q_latent.index(0), q, th, end, 0, D, QUERIES, DC)
     copy_query(q_rope.index(0), q, th, end, DC, D, QUERIES, 64)
-    _copy_tile(kv, rows, 0, count, latent.index(0), rope.index(0), KV_STRIDE, DC)
+    copy_tile(kv, rows, 0, count, latent.index(0), rope.index(0), KV_STRIDE, DC)
     r = gl.arange(0, QUERIES, layout=COLUMN)
     mine = gl.where(r < end, 1 << (r // H), 0)
     k = gl.arange(0, 64, layout=gl.SliceLayout(1, M))
@@ -98,7 +88,7 @@ def _swapped_kernel(
         acc = warpgroup_mma(values.permute((1, 0)), weights_s, acc, is_async=True)
         acc = warpgroup_mma_wait(0, deps=[acc])  # [DC, QUERIES]
         cta_barrier()
-        _copy_tile(kv, rows, start + 64, count, values, rope.index(z), KV_STRIDE, DC)
+        copy_tile(kv, rows, start + 64, count, values, rope.index(z), KV_STRIDE, DC)
     async_copy.wait_group(0)
     factor, row_lse = finish(m, l, attn_sink, r % H, HAS_SINK)
     gl.store(lse + th + r, row_lse, mask=r < end)

@@ -12,9 +12,9 @@ import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from ..._gluon import cta_barrier
 from ..definition import Inputs, Output, groups, union_plan
 
-cta_barrier = getattr(gl, "barrier", None) or gl.thread_barrier  # renamed after Triton 3.6
 WORDS = 2048  # of the map that are listed at a time
 MOST_ROWS = 2**31 - 2**17
 MOST_BYTES = 65536  # of the map: three programs on a multiprocessor of Hopper
