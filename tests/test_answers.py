@@ -58,7 +58,7 @@ def test_answers_of_other_workloads_go_first_and_states_are_not_kept():
 
 def test_what_remembers_its_first_answer_is_refused_on_a_capture():
     """A capture has no seed: the later calls draw a walk, or one plan would do for all."""
-    w = PLAN.Workload(tokens=8, topk=2048, rows=4096, law=f"captured:file={CAPTURE}:layer=0")
+    w = PLAN.Workload(tokens=8, topk=2048, rows=8192, law=f"captured:file={CAPTURE}:layer=0")
     known = {}
 
     def remembers(x, config):

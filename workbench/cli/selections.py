@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import captures
+from . import captures, groups
 from . import options as o
 from . import selection_tables as tables
 
@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     selections.command("fit")(o.told(fit))
     selections.command("show")(o.told(show))
     selections.command("capture")(o.told(captures.capture))
+    selections.command("best-group")(o.told(groups.best_group))
     app.add_typer(selections, name="selections", help="Which rows tokens select and share.")
 
 
