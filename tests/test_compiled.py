@@ -127,7 +127,8 @@ from workbench.ops import OPS
 SMALL = {"page_split": {"pages": 64}, "page_split_step": {"pages": 64}, "paged_read": {"pages": 64},
          "decode_split_step": {"layers": 2, "pages": 64, "extra_pages": 64, "extra_topk": 64},
          "union_plan": {"tokens": 16, "rows": 8192}, "sparse_prefill": {"tokens": 16, "rows": 4096},
-         "fp8_prefill": {"tokens": 16, "rows": 4096},
+         "fp8_prefill": {"tokens": 16, "rows": 4096}, "merge_splits": {"tokens": 16},
+         "sparse_decode": {"tokens": 16, "rows": 4096, "topk": 256},
          "device_copy": {"bytes": 1 << 20}, "row_gather": {"count": 4096},
          "shared_read": {"programs": 2}, "matrix_product": {"n": 256}}
 recorder, seen, held = Recorder(), 0, {}

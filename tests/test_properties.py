@@ -110,9 +110,17 @@ def fp8_tokens_shuffled(x):
     return moved._replace(**extra), follow
 
 
+def parts_reversed(x):
+    """Tokens the other way round, and with each its parts and what they weigh."""
+    return (x._replace(partial=x.partial.flip(0), lse=x.lse.flip(0)),
+            lambda r: type(r)(*(t.flip(0) for t in r)))  # fmt: skip
+
+
 SHUFFLED: dict[str, Callable] = {  # op: (inputs, how a result moves with them)
     "sparse_prefill": tokens_shuffled,
     "fp8_prefill": fp8_tokens_shuffled,
+    "sparse_decode": fp8_tokens_shuffled,
+    "merge_splits": parts_reversed,
     "union_plan": groups_shuffled,
     "page_split": pages_shuffled,
     "page_split_step": steps_shuffled,

@@ -14,7 +14,7 @@ def answer_digest(v: Variant, x: Inputs, config: Config) -> str:
     Fresh memory is poisoned, so that what a contract leaves undefined is equal in every process.
     Equal for every run of a `repeatable` variant on equal inputs on one kind of device.
     """
-    copies = {name: getattr(x, name).clone() for name in v.op.writes}
+    copies = {name: getattr(x, name).clone() for name in v.op.writes + v.op.fills}
     with Watch(capturable=False):
         output = v(x._replace(**copies), config)
     return digest(output)

@@ -28,22 +28,28 @@ GUARD = 0x5A
 INDICES = (torch.int32, torch.int64)  # tensors of these say where, not what
 
 
-def guarded(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return (a copy with the strides of `tensor`, the guard before it, the guard behind it)."""
+def guarded(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    """Return (a copy with the strides of `tensor`, the guards before, behind and between rows)."""
     if not tensor.numel():
-        none = tensor.new_empty(0, dtype=torch.uint8)
-        return tensor.clone(), none, none
-    size = tensor.element_size()
-    span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    whole = torch.empty(2 * GUARD_BYTES + span * size + 16, dtype=torch.uint8, device=tensor.device)
+        return tensor.clone(), ()
+    size, (rows, *_), (apart, *_) = tensor.element_size(), tensor.shape, tensor.stride()
+    of_row, span = _span(tensor[0]), _span(tensor)
+    whole = torch.full((2 * GUARD_BYTES + span * size + 16,), GUARD, dtype=torch.uint8,
+                       device=tensor.device)  # fmt: skip
     end = GUARD_BYTES + span * size
-    before, behind = whole[:GUARD_BYTES], whole[end : end + GUARD_BYTES]
-    before.fill_(GUARD)
-    behind.fill_(GUARD)
     inner = whole[GUARD_BYTES:end].view(tensor.dtype)
+    guards = whole[:GUARD_BYTES], whole[end : end + GUARD_BYTES]
+    if rows > 1 and apart > of_row:  # a view of wider rows: what stands beside it is another's
+        gap = (rows - 1, (apart - of_row) * size), (apart * size, 1), GUARD_BYTES + of_row * size
+        guards += (whole.as_strided(*gap),)
     copy = inner.as_strided(tensor.shape, tensor.stride(), inner.storage_offset())
     copy.copy_(tensor)
-    return copy, before, behind
+    return copy, guards
+
+
+def _span(t: torch.Tensor) -> int:
+    """Elements from the first of `t` to its last, that included."""
+    return 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
 
 
 def _elsewhere(v: Variant, device: str) -> str | None:
@@ -76,12 +82,12 @@ def check(
     if inputs is None:
         with ranges.span("inputs"):
             inputs = op.make_inputs(w, device)
-    guards = {name: guarded(getattr(inputs, name)) for name in op.writes}
-    x = inputs._replace(**{name: copy for name, (copy, _, _) in guards.items()})
+    guards = {name: guarded(getattr(inputs, name)) for name in op.writes + op.fills}
+    x = inputs._replace(**{name: copy for name, (copy, _) in guards.items()})
     kept = {
         name: t.clone()
         for name, t in inputs._asdict().items()
-        if isinstance(t, torch.Tensor) and name not in op.writes
+        if isinstance(t, torch.Tensor) and name not in guards
     }
     call = partial(_watched, v, x, config, device)
     before = inputs._replace(**kept)
@@ -198,8 +204,8 @@ def _trespass(x: Inputs, before: Inputs, guards: dict) -> str | None:
         written = name in guards or not isinstance(old, torch.Tensor)
         if not written and not same_bits(getattr(x, name), old):
             return f"the input {name} was modified"
-    for name, (_, ahead, behind) in guards.items():
-        if not (ahead == GUARD).all() or not (behind == GUARD).all():
+    for name, (_, beside) in guards.items():
+        if not all((guard == GUARD).all() for guard in beside):
             return f"memory beside {name} was written"
     return None
 

@@ -96,6 +96,7 @@ class Op:
     cost: Callable[[Inputs], Cost]
     statistics: Callable[[Inputs], dict]  # what of the inputs decides the result: overlap, pages
     writes: tuple[str, ...] = ()  # inputs a run may change; every other one must come back bitwise
+    fills: tuple[str, ...] = ()  # so may these, which it writes whole and never reads: no state
     # (first inputs, fresh ones) -> the fresh ones on the first one's memory, where a server would
     # share it: what a clock rotates through. The first one's answer must not change.
     rotated: Callable[[Inputs, Inputs], Inputs] = lambda first, fresh: fresh

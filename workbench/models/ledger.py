@@ -10,8 +10,9 @@ from collections.abc import Callable
 import torch
 
 from .. import selections
-from ..layouts import footer_584
+from ..layouts import LAYOUTS, footer_584
 from ..op import Inputs, Tile
+from ..ops.fp8_prefill import definition as fp8_prefill
 from ..ops.page_split import definition as page_split
 from ..ops.page_split_step import definition as page_split_step
 from ..ops.paged_read import definition as paged_read
@@ -76,6 +77,37 @@ def _sparse_prefill(x: sparse_prefill.Inputs, tile: Tile | None, wave: int | Non
         counts |= _products("executed", tile.programs * tile.rows * steps * tile.block_k)
         counts |= {"shared_read_bytes": _shared_read_bytes(gathered, x.kv.element_size())}
     return counts
+
+
+def _fp8_prefill(x: fp8_prefill.Inputs, tile: Tile | None, wave: int | None) -> Counts:
+    """Tokens of both caches: gathered, and distinct in a wave and in all. Products and lanes.
+
+    A program takes one query token: tiles of the main cache, then of the second one.
+    """
+    layout, programs = LAYOUTS[x.layout], tile.programs if tile else 1
+    counts = dict.fromkeys(("valid_lanes", "gathered_rows", "unique_rows"), 0)
+    counts |= {"tokens": len(x.indices), "row_bytes": layout.token_bytes}
+    if wave is not None:
+        counts["unique_rows_wave"] = 0
+    steps = 0
+    for source in fp8_prefill.sources(x):
+        valid = fp8_prefill.valid_lanes(source)
+        kept = torch.where(valid, source.indices, -1)
+        counts["valid_lanes"] += int(valid.sum())
+        counts["gathered_rows"] += int(valid.sum()) * programs
+        counts["unique_rows"] += int(distinct_rows(kept, source.rows, max(1, len(kept))).sum())
+        if wave is not None:
+            counts["unique_rows_wave"] += int(distinct_rows(kept, source.rows, wave).sum())
+        if tile:
+            steps += int((-(-_last_lanes(valid) // tile.block_k)).sum())
+    for kind in [name for name in counts if name.endswith(("_rows", "_rows_wave"))]:
+        counts[kind.replace("rows", "bytes")] = counts[kind] * layout.token_bytes
+    lanes = {"useful": x.q.shape[1] * counts["valid_lanes"]}
+    if tile:
+        lanes["executed"] = programs * tile.rows * steps * tile.block_k
+    for kind, count in lanes.items():
+        counts |= {f"{kind}_lanes": count, f"{kind}_flops": 2 * count * (layout.d_qk + layout.d_v)}
+    return counts | {"least_bytes": fp8_prefill.cost(x).bytes}
 
 
 def _last_lanes(valid: torch.Tensor) -> torch.Tensor:
@@ -163,6 +195,7 @@ def _paged_read(x: paged_read.Inputs, tile: None, wave: int | None) -> Counts:
 
 LEDGERS: dict[str, Callable[..., Counts]] = {
     "sparse_prefill": _sparse_prefill,
+    "fp8_prefill": _fp8_prefill,
     "union_plan": _union_plan,
     "page_split": _page_split,
     "page_split_step": _page_split_step,

@@ -43,8 +43,9 @@ def drawn(w, positions: torch.Tensor, gen: torch.Generator) -> Pool:
     _vary(values[..., : layout.nope].unflatten(-1, (-1, layout.group)), w.zeros, gen)
     tokens = layouts.quantise(layout, values, w.scale_format)
     whole = layouts.pack(
-        layout, tokens, w.scale_format, padded=w.padded, row_stride=w.row_stride, fill=POISON
-    )
+        layout, tokens, w.scale_format, padded=w.padded, row_stride=w.row_stride, fill=POISON,
+        known_scales=True,
+    )  # fmt: skip
     valid = selections.valid_lanes(indices, pages * size, length)
     unread = torch.ones(pages * size, dtype=torch.bool)
     unread[indices[valid].long()] = False

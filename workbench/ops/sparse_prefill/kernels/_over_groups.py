@@ -6,6 +6,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from ._hopper import ROWS, Registers, enough_registers, one_tile
+from ._pieces import copied
 from ._turns import turns
 
 
@@ -33,10 +34,11 @@ def over_groups_kernel(
     g = g.to(gl.int64)
     end = gl.minimum(T - g * G, G).to(gl.int32) * H
     count = gl.load(union_length + g)
+    th = g * G * H
     turns(
-        q, kv, union_rows + g * WIDTH, owners + g * WIDTH, attn_sink, out, lse,
-        scale_log2, g * G * H, end, 0, count, H, 2147483647, NEVER,
-        True, OVERLAP, HAS_SINK, KV_STRIDE, D, DC, QUERIES, 0, PRODUCER, CONSUMER,
+        q, kv, union_rows + g * WIDTH, owners + g * WIDTH, attn_sink, out + th * DC, lse + th,
+        scale_log2, th, 1, end, 0, count, H, 2147483647, NEVER,
+        copied, KV_STRIDE, 0, True, OVERLAP, HAS_SINK, D, DC, QUERIES, 0, PRODUCER, CONSUMER,
     )  # fmt: skip
 
 

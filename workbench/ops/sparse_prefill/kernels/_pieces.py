@@ -17,11 +17,11 @@ TILE = gl.constexpr(64)  # cache rows
 
 
 @gluon.jit
-def produce(
+def copied(
     kv, rows, owners, barriers, left, right, rope, lanes, ROWS, count, pairs,
     UNION: gl.constexpr, KV_STRIDE: gl.constexpr,
 ):  # fmt: skip
-    """Copy the tiles' pieces, each as soon as its place is free."""
+    """A producer: copy the tiles' pieces, each as soon as its place is free."""
     full_early, full_late, empty_early, empty_late = barriers
     L: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     k = gl.arange(0, TILE, layout=gl.SliceLayout(1, L))

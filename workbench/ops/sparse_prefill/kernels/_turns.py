@@ -28,7 +28,6 @@ from ._pieces import (
     counts,
     fold_other,
     last_valid,
-    produce,
     release,
     scores,
 )
@@ -92,7 +91,7 @@ def _turn(
 @gluon.jit
 def _consume(
     queries, left, right, rope, lanes, maxima, sums, barriers, weighed, asked, attn_sink, out,
-    lse, scale_log2, th, end, head, pairs, count, H, ROWS, NEVER,
+    lse, scale_log2, step, end, head, pairs, count, H, ROWS, NEVER,
     C: gl.constexpr, UNION: gl.constexpr, OVERLAP: gl.constexpr, HAS_SINK: gl.constexpr,
     DC: gl.constexpr, QUERIES: gl.constexpr,
 ):  # fmt: skip
@@ -129,26 +128,42 @@ def _consume(
     l += sums.index(1 - C).load(gl.SliceLayout(1, S))
     factor, row_lse = finish(m, l, attn_sink, (head + r) % H, HAS_SINK)
     if C == 0:
-        gl.store(lse + th + r, row_lse, mask=r < end)
+        gl.store(lse + r * step, row_lse, mask=r < end)
     acc = acc * gl.convert_layout(factor, gl.SliceLayout(1, O))[:, None]
     ro = gl.arange(0, QUERIES, layout=gl.SliceLayout(1, O))
     d = C * HALF + gl.arange(0, HALF, layout=gl.SliceLayout(0, O))
-    place = out + (th + ro)[:, None] * DC + d[None, :]
-    gl.store(place, acc.to(gl.bfloat16), mask=(ro < end)[:, None])
+    place = out + (ro * step)[:, None] * DC + d[None, :]
+    gl.store(place, acc.to(out.dtype.element_ty), mask=(ro < end)[:, None])
+
+
+@gluon.jit
+def _produce(
+    source, rows, owners, barriers, left, right, rope, lanes, ROWS, count, pairs,
+    PRODUCE: gl.constexpr, UNION: gl.constexpr, FORM: gl.constexpr,
+):  # fmt: skip
+    """A warp group's function has a name of its own; one that is an argument is called from it."""
+    PRODUCE(source, rows, owners, barriers, left, right, rope, lanes, ROWS, count, pairs, UNION,
+            FORM)  # fmt: skip
 
 
 @gluon.jit
 def turns(
-    q, kv, rows, owners, attn_sink, out, lse,
-    scale_log2, th, end, head, length, H, ROWS, NEVER,
-    UNION: gl.constexpr, OVERLAP: gl.constexpr, HAS_SINK: gl.constexpr, KV_STRIDE: gl.constexpr,
-    D: gl.constexpr, DC: gl.constexpr, QUERIES: gl.constexpr, LANES: gl.constexpr,
-    PRODUCER: gl.constexpr, CONSUMER: gl.constexpr,
+    q, source, rows, owners, attn_sink, out, lse,
+    scale_log2, th, step, end, head, length, H, ROWS, NEVER,
+    PRODUCE: gl.constexpr, FORM: gl.constexpr, WRITERS: gl.constexpr, UNION: gl.constexpr,
+    OVERLAP: gl.constexpr, HAS_SINK: gl.constexpr, D: gl.constexpr,
+    DC: gl.constexpr, QUERIES: gl.constexpr, LANES: gl.constexpr, PRODUCER: gl.constexpr,
+    CONSUMER: gl.constexpr,
 ):  # fmt: skip
     """Query rows th .. th + end, heads from `head` on, over the first `length` lanes of `rows`.
 
+    `out` and `lse` are where the first of these rows is answered, `step` rows from each other.
+
     UNION: `owners` says which of the tokens of a group want a row; else all query rows do, lanes
-    outside the cache count for none, and `owners` is not read.
+    outside the cache count for none, and `owners` is not read. PRODUCE brings the rows of `source`
+    into tiles of bf16, FORM is what it knows of them as it is compiled. A piece is full when the
+    copies of its threads are there, and WRITERS have written their part. LANES: padding at the end
+    is looked for, so many lanes at a time; 0: it is not.
     """
     K: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
     V: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
@@ -169,8 +184,8 @@ def turns(
     weighed = gl.allocate_shared_memory(gl.int64, [4, 1], B)  # two of tiles, two of the sums
     asked = gl.allocate_shared_memory(gl.int64, [1, 1], B)  # the queries are there
     for i in gl.static_range(2):
-        mbarrier.init(full_early.index(i), count=COPIERS)
-        mbarrier.init(full_late.index(i), count=COPIERS)
+        mbarrier.init(full_early.index(i), count=COPIERS + WRITERS)
+        mbarrier.init(full_late.index(i), count=COPIERS + WRITERS)
         mbarrier.init(empty_early.index(i), count=1)
         mbarrier.init(empty_late.index(i), count=1)
     for i in gl.static_range(4):
@@ -181,7 +196,7 @@ def turns(
     copy_query(q_rope.index(0), q, th, end, 2 * HALF, D, QUERIES, ROPE)
     async_copy.mbarrier_arrive(asked.index(0), increment_count=False)
     count = length
-    if not UNION:
+    if LANES:
         count = last_valid(rows, length, ROWS, LANES)
     fence_async_shared()
     cta_barrier()
@@ -191,13 +206,13 @@ def turns(
     gl.warp_specialize([
         (_consume, (
             queries, left, right, rope, lanes, maxima, sums, barriers, weighed, asked, attn_sink,
-            out, lse, scale_log2, th, end, head, pairs, count, H, ROWS, NEVER,
+            out, lse, scale_log2, step, end, head, pairs, count, H, ROWS, NEVER,
             0, UNION, OVERLAP, HAS_SINK, DC, QUERIES)),
         (_consume, (
             queries, left, right, rope, lanes, maxima, sums, barriers, weighed, asked, attn_sink,
-            out, lse, scale_log2, th, end, head, pairs, count, H, ROWS, NEVER,
+            out, lse, scale_log2, step, end, head, pairs, count, H, ROWS, NEVER,
             1, UNION, OVERLAP, HAS_SINK, DC, QUERIES)),
-        (produce, (
-            kv, rows, owners, barriers, left, right, rope, lanes, ROWS, count, pairs,
-            UNION, KV_STRIDE)),
+        (_produce, (
+            source, rows, owners, barriers, left, right, rope, lanes, ROWS, count, pairs,
+            PRODUCE, UNION, FORM)),
     ], [4, 4], [CONSUMER, PRODUCER])  # fmt: skip

@@ -13,6 +13,7 @@ from .... import ranges
 from ....op import Tile
 from ..definition import DC, D, Inputs, Output, sparse_prefill
 from ._hopper import LOG2_E, ROWS, Registers, enough_registers, outputs
+from ._pieces import copied
 from ._turns import turns
 
 
@@ -31,11 +32,12 @@ def _alone_kernel(
     if HAS_LENGTH:
         length = gl.minimum(gl.load(topk_length + t), TOPK)
     head = gl.program_id(1) * QUERIES
+    th = t * H + head
     turns(
-        q, kv, rows, rows, attn_sink, out, lse,
-        scale_log2, t * H + head, gl.minimum(H - head, QUERIES), head, length, H,
+        q, kv, rows, rows, attn_sink, out + th * DC, lse + th,
+        scale_log2, th, 1, gl.minimum(H - head, QUERIES), head, length, H,
         CACHE_ROWS, NEVER,
-        False, True, HAS_SINK, KV_STRIDE, D, DC, QUERIES, LANES, PRODUCER, CONSUMER,
+        copied, KV_STRIDE, 0, False, True, HAS_SINK, D, DC, QUERIES, LANES, PRODUCER, CONSUMER,
     )  # fmt: skip
 
 

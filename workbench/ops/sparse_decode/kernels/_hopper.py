@@ -1,0 +1,77 @@
+"""How Hopper's decode variants share a token out, and what both launch and merge alike."""
+
+from triton import cdiv
+
+from .... import ranges
+from ....layouts import ARBITRARY, LAYOUTS
+from ...fp8_prefill.kernels._launch import rows_of_656
+from ...merge_splits.definition import Inputs as Parts
+from ...merge_splits.kernels.merge import merged
+from ..definition import Inputs, Output
+from ._launch import CHUNK, LOG2_E, chunks, empty_out, multiprocessors, scratch
+
+PAIR = 2  # chunks that the kernels take at a time: a shorter share costs as much
+
+
+def share_of(topk: int, pieces: int, asked: int) -> int:
+    """Chunks of 64 lanes that a program takes: `asked`, or as many as leave one a multiprocessor.
+
+    `pieces` are programs without splits.
+    """
+    count = max(1, chunks(topk, 0))
+    if asked:
+        return min(asked, count)
+    pairs = cdiv(count, PAIR)
+    return PAIR * cdiv(pairs, max(1, min(pairs, multiprocessors() // max(1, pieces))))
+
+
+def splits_of(topk: int, share: int) -> int:
+    return cdiv(max(1, chunks(topk, 0)), share)
+
+
+def scratch_bytes(w, blocks: int, asked: int) -> int:
+    """Bytes of the parts of workload `w` in `blocks` of heads; one split needs none."""
+    splits = splits_of(w.topk, share_of(w.topk, w.tokens * blocks, asked))
+    return 4 * w.tokens * w.heads * splits * (LAYOUTS[w.layout].d_v + 1) if splits > 1 else 0
+
+
+def refused(w, config) -> str | None:
+    """Why the kernels do not read a workload's rows, or None."""
+    if config.chunks_per_block < 0:
+        return f"chunks_per_block={config.chunks_per_block} is below 0"
+    if w.extra_topk:
+        return "a second cache is not read"
+    return rows_of_656(w)
+
+
+def split(kernel, x: Inputs, blocks: int, asked: int, **options) -> Output:
+    """Launch `kernel` over tokens, `blocks` of heads and splits; merge where there are several.
+
+    Raises ValueError where 16-byte loads cannot read q or the cache.
+    """
+    steps = (x.q.data_ptr(), x.cache.data_ptr(), x.cache.stride(0), x.row_stride)
+    if any(step % 16 for step in steps):
+        raise ValueError(f"rows {x.row_stride} bytes apart, pages {x.cache.stride(0)}: they do not "
+                         "all begin at a multiple of 16 bytes")  # fmt: skip
+    (tokens, heads, width), topk = x.q.shape, x.indices.shape[1]
+    out = empty_out(x)
+    if not tokens:
+        return Output(out, x.out_lse)
+    share = share_of(topk, tokens * blocks, asked)
+    splits = splits_of(topk, share)
+    to, lse, stride, sink = out, x.out_lse, x.out_lse.stride(0), x.attn_sink
+    if splits > 1:
+        left = scratch(x, splits)
+        to, lse, stride, sink = left.partial, left.lse, heads * splits, None
+    with ranges.span("kernel"):
+        kernel[(tokens, blocks, splits)](
+            x.q, x.cache, x.indices, x.topk_length, sink, to, lse,
+            x.sm_scale * LOG2_E,
+            heads, len(x.cache) * x.page_size, topk, x.indices.stride(0), x.cache.stride(0),
+            x.row_stride, stride, splits, share * CHUNK, 0,
+            FORM=(x.page_size, x.scale_format != ARBITRARY), HAS_LENGTH=x.topk_length is not None,
+            HAS_SINK=sink is not None, D=width, DC=out.shape[2], num_warps=4, **options,
+        )  # fmt: skip
+        if splits > 1:
+            merged(Parts(left.partial, left.lse, x.attn_sink), out, x.out_lse)
+    return Output(out, x.out_lse)
