@@ -117,12 +117,12 @@ def places(
 
 def pack(
     layout: Layout, tokens: Tokens, scale_format: str, *, padded: bool = True,
-    row_stride: int | None = None, fill: int = 0, known_scales: bool = False,
+    row_stride: int | None = None, fill: int = 0,
 ) -> torch.Tensor:  # fmt: skip
     """Return pages [n, page_stride] uint8; every byte that is no token's is `fill`.
 
     Raises ValueError where a field has another dtype or shape than `Tokens` gives, or a scale is
-    not what `scale_format` says; `known_scales` are of `quantise`, and no value is looked at.
+    not what `scale_format` says.
     """
     n, page_size = tokens.nope.shape[:2]
     by_format = torch.uint8 if layout.footer_bytes else torch.float32
@@ -135,8 +135,7 @@ def pack(
         if field.dtype != dtype or field.shape != (n, page_size, width):
             raise ValueError(f"{name} is {field.dtype} {tuple(field.shape)}, not {dtype} "
                              f"{(n, page_size, width)}")  # fmt: skip
-    if not known_scales:
-        check_scales(tokens.scales, scale_format)
+    check_scales(tokens.scales, scale_format)
     stride = page_stride(layout, page_size, padded, row_stride)
     pages = torch.full((n, stride), fill, dtype=torch.uint8, device=tokens.nope.device)
     for view, field in zip(places(layout, pages, page_size, row_stride), tokens, strict=True):

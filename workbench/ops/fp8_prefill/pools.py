@@ -39,18 +39,17 @@ def drawn(w, positions: torch.Tensor, gen: torch.Generator) -> Pool:
     indices = homes[row // size] * size + row % size if rows else row
     beyond = torch.where(found < 0, found, found.clamp(min=pages * size))  # past the pool
     indices = torch.where(inside, indices, beyond).int()
-    values = torch.randn(pages, size, layout.d_qk, generator=gen)
-    _vary(values[..., : layout.nope].unflatten(-1, (-1, layout.group)), w.zeros, gen)
-    tokens = layouts.quantise(layout, values, w.scale_format)
-    whole = layouts.pack(
-        layout, tokens, w.scale_format, padded=w.padded, row_stride=w.row_stride, fill=POISON,
-        known_scales=True,
-    )  # fmt: skip
     valid = selections.valid_lanes(indices, pages * size, length)
-    unread = torch.ones(pages * size, dtype=torch.bool)
-    unread[indices[valid].long()] = False
-    for view in layouts.places(layout, whole, size, w.row_stride):
-        view[unread.view(pages, size)] = POISON
+    selected = torch.zeros(pages * size, dtype=torch.bool)
+    selected[indices[valid].long()] = True
+    (token,) = selected.nonzero(as_tuple=True)  # a pool's other rows are never read: no numbers
+    values = torch.randn(len(token), layout.d_qk, generator=gen)
+    _vary(values[:, : layout.nope].unflatten(-1, (-1, layout.group)), w.zeros, gen)
+    stride = layouts.page_stride(layout, size, w.padded, w.row_stride)
+    whole = torch.full((pages, stride), POISON, dtype=torch.uint8)
+    found = layouts.quantise(layout, values, w.scale_format)
+    for view, field in zip(layouts.places(layout, whole, size, w.row_stride), found, strict=True):
+        view[token // size, token % size] = field.contiguous().view(torch.uint8)
     return Pool(whole[:, : layouts.page_bytes(layout, size, w.row_stride)], indices, length)
 
 
