@@ -15,11 +15,13 @@ VENV39 := .venv-triton39
 demo: $(INSTALLED)
 	$(VENV)/bin/workbench demo
 
-# the README's commands read what those before them wrote: one process runs them in order
+# the README's commands read what those before them wrote: one process runs them in order;
+# tests/test_compiled.py compiles all that tests/test_gluon.py would, with the same Triton
 test: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/python -m pytest -q tests/test_readme.py & readme=$$!; \
-	$(VENV)/bin/python -m pytest -n 2 --dist worksteal --ignore tests/test_readme.py; \
+	$(VENV)/bin/python -m pytest -n 2 --dist worksteal --ignore tests/test_readme.py \
+	    --ignore tests/test_gluon.py; \
 	others=$$?; wait $$readme && exit $$others
 
 # names of Gluon change between releases: the same sources with a newer Triton

@@ -59,6 +59,8 @@ MANY = POOL | {"batch": 64}
 STEP = {"pages": 1024, "batch": 8}
 COLD = {"clock": "graph_cold"}
 PLAN8 = COLD | {"tokens": 8192, "group": 8, "rows": 8192}
+FP8 = COLD | {"heads": 64, "tokens": 4096}
+DECODE = {"clock": "graph_rotating", "heads": 16, "tokens": 1}
 NUMBERS = [  # (as it is written, op, arm, workload): medians over blocks, in microseconds
     ("1,225 µs", "page_split", "full", POOL),
     ("27.9 µs", "page_split", "masked", POOL),
@@ -81,19 +83,24 @@ NUMBERS = [  # (as it is written, op, arm, workload): medians over blocks, in mi
     ("3,014 µs", "sparse_prefill", "per_token", H16 | {"churn": 0.02}),
     ("3,322 µs", "sparse_prefill", "union group=2", H16),
     ("3,009 µs", "sparse_prefill", "per_token", H16),
-    ("720 µs", "sparse_prefill", "overlapped", H8 | COLD),
+    ("720 µs", "sparse_prefill", "overlapped group=8", H8 | COLD),
     ("3,041 µs", "sparse_prefill", "per_token", H8 | COLD),
     ("2,172 µs", "sparse_prefill", "union group=4", H8 | COLD),
-    ("290 µs", "sparse_prefill", "overlapped", H8 | COLD | {"tokens": 4096}),
-    ("109 µs", "sparse_prefill", "overlapped", H8 | COLD | {"tokens": 2048, "rows": None}),
-    ("1,174 µs", "sparse_prefill", "overlapped", H8 | COLD | {"heads": 16}),
-    ("2,088 µs", "sparse_prefill", "overlapped", H8 | COLD | {"heads": 32}),
+    ("290 µs", "sparse_prefill", "overlapped group=8", H8 | COLD | {"tokens": 4096}),
+    ("108 µs", "sparse_prefill", "overlapped group=8", H8 | COLD | {"tokens": 2048, "rows": None, "context": 0}),
+    ("1,174 µs", "sparse_prefill", "overlapped group=4", H8 | COLD | {"heads": 16}),
+    ("2,088 µs", "sparse_prefill", "overlapped group=2", H8 | COLD | {"heads": 32}),
     ("1,670 µs", "sparse_prefill", "alone", H8 | COLD | {"heads": 64, "tokens": 4096}),
     ("49.7 µs", "union_plan", "shared_map", PLAN8),
     ("758 µs", "union_plan", "sort_search", PLAN8),
     ("300 µs", "union_plan", "shared_map", PLAN8 | {"rows": 131072}),
     ("978 µs", "union_plan", "sort_search", PLAN8 | {"rows": 131072}),
     ("2,115 µs", "union_plan", "shared_map", PLAN8 | {"rows": 1048576}),
+    ("1,672 µs", "fp8_prefill", "dequant_then_alone", FP8),
+    ("2,536 µs", "fp8_prefill", "heads_on_m_wgmma", FP8),
+    ("6,807 µs", "fp8_prefill", "mg", FP8),
+    ("9,841 µs", "fp8_prefill", "swapab", FP8),
+    ("13.4 µs", "sparse_decode", "split_k_swapped_wgmma", DECODE),
     ("579 µs", "union_plan", "sort_search", {"tokens": 8192, "group": 4}),
 ]
 

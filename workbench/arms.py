@@ -1,7 +1,7 @@
 """What a study compares: variants with configs, and the workloads it runs them on."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 from .fields import choose, expanded, pairs, replaced
 from .op import Op, Variant, Workload
@@ -23,6 +23,11 @@ class Arm:
     def asked(self) -> dict:
         config = self.variant.config
         return (asdict(config) if config is not None else {}) | dict(self.changes)
+
+    def asked_on(self, w: Workload) -> dict:
+        """`asked`, with what it leaves to workload `w` filled in."""
+        v = self.variant
+        return {} if v.config is None else asdict(v.settled(w, replace(v.config, **self.asked)))
 
 
 def arms_of(op: Op, names: Iterable[str] = (), changes: dict | None = None) -> list[Arm]:

@@ -61,6 +61,8 @@ class Variant:
     idea: str  # first line of the docstring
     step_from: str | None = None  # the variant that this one changes, by one idea
     requires: Callable[[Workload, Config], str | None] = lambda w, config: None
+    # What a config leaves to the workload, filled in: a record then names what ran
+    settled: Callable[[Workload, Config], Config] = lambda w, config: config
     # The question it answers, where that is a wider one: the gate compares with the reference of
     # `widens(x)`. A copy of the whole pool, say, answers for any choice of touched pages.
     widens: Callable[[Inputs], Inputs] = lambda x: x

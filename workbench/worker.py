@@ -94,7 +94,7 @@ class _Server:
 
     def check(self, v: Variant, w: Workload, task: dict, x: Inputs) -> dict:
         """The gate; where `task` holds the digest of an answer that passed it before, a look."""
-        config, note = configured(v, task["config"]), None
+        config, note = v.settled(w, configured(v, task["config"])), None
         cost = v.op.cost(v.widens(x))._asdict()  # before a wrong kernel can touch the inputs
         if v.requires(w, config) is None:
             try:

@@ -72,7 +72,8 @@ def curves(table: pd.DataFrame, op: str, x: str, title: str, xlabel: str) -> Fig
     figure, grid = panels_of(len(parts), COLUMNS, 2.55)
     for axes, (name, rows) in zip(grid, parts, strict=True):
         _draw(axes, rows, x, op, arms)
-        axes.set(title=name, xscale="log", yscale="log", xticks=_apart(table[x].unique()))
+        axes.set_title(name.replace(" · law ", "\nlaw "), fontsize=9.5)
+        axes.set(xscale="log", yscale="log", xticks=_apart(table[x].unique()))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(plain))
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -156,7 +157,7 @@ def ladder(table: pd.DataFrame, op: str = "sparse_prefill") -> Figure:
 
 
 def _typical(table: pd.DataFrame, fields: list[str], op: str) -> tuple[str, pd.DataFrame]:
-    """(name, records) of the workload with most arms; of those the most usual, then the largest."""
+    """(name, records) of the workload with most variants; of those the most usual, the largest."""
     default = vars(OPS[op].Workload()) if op in OPS else {}
     size = next(c for c in ("workload.tokens", "workload.pages") if c in fields)
     free = [f for f in fields if f not in (size, "workload.rows")]
@@ -165,7 +166,7 @@ def _typical(table: pd.DataFrame, fields: list[str], op: str) -> tuple[str, pd.D
         _, rows = item
         first = rows.iloc[0]
         usual = sum(first[f] == default.get(f.removeprefix("workload."), 0) for f in free)
-        return rows["arm"].nunique(), usual, first[size]
+        return rows["variant"].nunique(), usual, first[size]
 
     _, rows = max(table.groupby(fields, dropna=False), key=rank)
     names = [size, *(f for f in free if table[f].map(str).nunique() > 1)]

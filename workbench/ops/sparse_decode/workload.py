@@ -62,7 +62,7 @@ GLM = replace(V32, scale_format="arbitrary_fp32")
 V4 = replace(V32, layout="footer_584", scale_format="ue8m0", topk=128, padded=True)
 V4_C4 = replace(V4, extra_topk=512, extra_rows=65536)  # C4A: a row for four of the main cache
 
-_tiny = replace(V32, tokens=3, heads=8, topk=70, rows=320)
+_tiny = replace(V32, tokens=2, heads=8, topk=60, rows=320)
 _glm = replace(_tiny, scale_format="arbitrary_fp32", topk=64)
 _v4 = replace(_tiny, layout="footer_584", scale_format="ue8m0", padded=True)
 _dual = replace(_v4, topk=64, extra_topk=70, extra_rows=240)
@@ -74,13 +74,13 @@ _edges = (
     replace(_tiny, tokens=1, topk=500, rows=640, heads=12),  # a ragged tail behind seven chunks
     replace(_tiny, tokens=2, heads=40, sink="random", gap=3),
     replace(_tiny, tokens=1, heads=80, page_size=53, padded=True),
-    replace(_tiny, tokens=1, heads=128, topk=130, sink="random"),
+    replace(_tiny, tokens=1, heads=128, sink="random"),
     replace(_tiny, tokens=4, tokens_per_request=2, churn=0.3, gap=1, length="ragged"),
-    replace(_tiny, tokens=6, law="uniform", length="ragged", wild=True, holes=0.2, gap=64),
+    replace(_tiny, tokens=3, topk=70, law="uniform", length="ragged", wild=True, holes=0.2, gap=64),
     replace(_tiny, topk=200, padding="head", holes=0.9),  # the first chunks are fully masked
     replace(_tiny, holes=1.0, sink="random", length="ragged"),  # nobody selects anything
     replace(_tiny, padding="mixed", holes=0.4, null_page=True, page_size=256),
-    replace(_tiny, rows=60, length="counted", sink="-inf"),  # fewer rows than topk
+    replace(_tiny, rows=40, length="counted", sink="-inf"),  # fewer rows than topk
     replace(_tiny, sm_scale=1.0, sink="+inf", row_stride=1088),  # a sharp softmax
     replace(_tiny, heads=16, zeros=0.3, page_size=2),
     _glm,
@@ -93,7 +93,7 @@ _edges = (
     _dual,
     replace(_dual, tokens=0),
     replace(_dual, extra_page_size=2, padded=False, sink="random", heads=16, gap=8),
-    replace(_dual, tokens=6, tokens_per_request=3, length="ragged", wild=True, holes=0.3,
+    replace(_dual, tokens=4, tokens_per_request=2, length="ragged", wild=True, holes=0.3,
             law="uniform", extra_law="uniform", null_page=True, extra_page_size=128),
     replace(_dual, topk=20, extra_topk=130, padding="head", holes=0.9, heads=12),
     replace(_dual, holes=1.0, tokens=2),

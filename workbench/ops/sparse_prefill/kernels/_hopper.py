@@ -4,7 +4,7 @@ Shared memory holds tiles of bf16 in rows of 64 columns, swizzled over 128 bytes
 group's matrix product reads, either way round.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from triton.experimental import gluon
@@ -119,6 +119,11 @@ def over_unions(kernel, x: Inputs, group: int, **options) -> Output:
 def filled(group: int, heads: int) -> int:
     """Tokens whose heads together take a tile of query rows: `group`, where it is not 0."""
     return group or min(16, max(1, ROWS // heads))
+
+
+def settled(w, config):
+    """`config` with the group that fills the tile, where it names none."""
+    return replace(config, group=filled(config.group, w.heads))
 
 
 def lists_bytes(w, config) -> int:

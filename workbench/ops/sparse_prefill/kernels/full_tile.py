@@ -23,6 +23,7 @@ from ._hopper import (
     lists_bytes,
     one_tile,
     over_unions,
+    settled,
 )
 from ._tile import start_scores, start_values, store
 
@@ -89,6 +90,7 @@ def _full_tile_kernel(
 
 @sparse_prefill.variant(
     config=Config(), step_from="swapped", requires=lambda w, config: one_tile(w, config.group),
+    settled=settled,
     tile=lambda w, config: Tile(ROWS, filled(config.group, w.heads), 64), independent=False,
     interpretable=False, archs=("sm_90",), workspace_bytes=lists_bytes,
 )  # fmt: skip

@@ -7,12 +7,12 @@ the product only before it adds its own tile to the same sums.
 
 from ....op import Tile
 from ..definition import Inputs, Output, sparse_prefill
-from ._hopper import ROWS, filled, lists_bytes, over_unions
+from ._hopper import ROWS, filled, lists_bytes, over_unions, settled
 from ._over_groups import Config, launched, over_groups_kernel, requires
 
 
 @sparse_prefill.variant(
-    config=Config(), step_from="halves", requires=requires,
+    config=Config(), step_from="halves", requires=requires, settled=settled,
     tile=lambda w, config: Tile(ROWS, filled(config.group, w.heads), 64), independent=False,
     interpretable=False, archs=("sm_90",), workspace_bytes=lists_bytes,
 )  # fmt: skip

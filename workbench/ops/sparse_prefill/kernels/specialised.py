@@ -28,6 +28,7 @@ from ._hopper import (
     one_tile,
     over_unions,
     registers_fit,
+    settled,
 )
 from ._tile import start_scores, start_values, store
 
@@ -146,6 +147,7 @@ def _requires(w, config: Config) -> str | None:
 
 @sparse_prefill.variant(
     config=Config(), step_from="full_tile", requires=_requires,
+    settled=settled,
     tile=lambda w, config: Tile(ROWS, filled(config.group, w.heads), 64), independent=False,
     interpretable=False, archs=("sm_90",), workspace_bytes=lists_bytes,
 )  # fmt: skip
