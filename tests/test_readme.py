@@ -59,6 +59,7 @@ MANY = POOL | {"batch": 64}
 STEP = {"pages": 1024, "batch": 8}
 COLD = {"clock": "graph_cold"}
 PLAN8 = COLD | {"tokens": 8192, "group": 8, "rows": 8192}
+NO_CONTEXT = {"tokens": 2048, "rows": None, "context": 0}
 FP8 = COLD | {"heads": 64, "tokens": 4096}
 DECODE = {"clock": "graph_rotating", "heads": 16, "tokens": 1}
 NUMBERS = [  # (as it is written, op, arm, workload): medians over blocks, in microseconds
@@ -87,7 +88,7 @@ NUMBERS = [  # (as it is written, op, arm, workload): medians over blocks, in mi
     ("3,041 µs", "sparse_prefill", "per_token", H8 | COLD),
     ("2,172 µs", "sparse_prefill", "union group=4", H8 | COLD),
     ("290 µs", "sparse_prefill", "overlapped group=8", H8 | COLD | {"tokens": 4096}),
-    ("108 µs", "sparse_prefill", "overlapped group=8", H8 | COLD | {"tokens": 2048, "rows": None, "context": 0}),
+    ("108 µs", "sparse_prefill", "overlapped group=8", H8 | COLD | NO_CONTEXT),
     ("1,174 µs", "sparse_prefill", "overlapped group=4", H8 | COLD | {"heads": 16}),
     ("2,088 µs", "sparse_prefill", "overlapped group=2", H8 | COLD | {"heads": 32}),
     ("1,670 µs", "sparse_prefill", "alone", H8 | COLD | {"heads": 64, "tokens": 4096}),
