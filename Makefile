@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/.installed-$(HARDWARE)
 
 VENV39 := .venv-triton39
 
-.PHONY: demo test test-triton39 lab figures clean
+.PHONY: demo test test-slow test-triton39 lab figures clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/workbench demo
@@ -21,8 +21,11 @@ test: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/python -m pytest -q tests/test_readme.py & readme=$$!; \
 	$(VENV)/bin/python -m pytest -n 2 --dist worksteal --ignore tests/test_readme.py \
-	    --ignore tests/test_gluon.py; \
+	    --ignore tests/test_gluon.py -m "not slow"; \
 	others=$$?; wait $$readme && exit $$others
+
+test-slow: $(INSTALLED)
+	$(VENV)/bin/python -m pytest -n 2 -m slow
 
 # names of Gluon change between releases: the same sources with a newer Triton
 test-triton39: $(VENV39)/.installed

@@ -15,6 +15,10 @@ from workbench.ops import OPS
 
 ROOT = Path(__file__).parents[1]
 VARIANTS = [v for op in OPS.values() for v in op.variants.values()]
+LONG = {v.name for v in OPS["fp8_prefill"].variants.values()  # a minute of compiling
+        if v.run.__module__.rpartition(".")[2] in ("heads_on_warps", "mg", "swapab")}
+# (what test_orientation.py says of them for SM120 is no slow test)
+OTHERS = [name for name in OPS["fp8_prefill"].variants if name not in LONG]
 
 
 def environment(**more) -> dict:
@@ -41,7 +45,14 @@ def cache(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def rows(cache) -> list[dict]:
-    return table(arch="sm_90", cache_folder=cache)
+    ops = [name for name in OPS if name != "fp8_prefill"]
+    found = table(*ops, arch="sm_90", cache_folder=cache)
+    return found + table("fp8_prefill", variants=OTHERS, arch="sm_90", cache_folder=cache)
+
+
+@pytest.fixture(scope="module")
+def long_rows(cache) -> list[dict]:
+    return table("fp8_prefill", variants=sorted(LONG), arch="sm_90", cache_folder=cache)
 
 
 def kernels_of(rows: list[dict], v) -> list[dict]:
@@ -49,8 +60,10 @@ def kernels_of(rows: list[dict], v) -> list[dict]:
     return [row for row in mine if "kernel" in row]
 
 
-@pytest.mark.parametrize("v", VARIANTS, ids=lambda v: f"{v.op.name}-{v.name}")
-def test_a_default_config_compiles_and_spills_only_where_it_says(v, rows):
+@pytest.mark.parametrize("v", [pytest.param(v, marks=[pytest.mark.slow] * (v.name in LONG),
+                                            id=f"{v.op.name}-{v.name}") for v in VARIANTS])  # fmt: skip
+def test_a_default_config_compiles_and_spills_only_where_it_says(v, request):
+    rows = request.getfixturevalue("long_rows" if v.name in LONG else "rows")
     kernels = kernels_of(rows, v)
     if any(name.endswith("_kernel") for name in vars(sys.modules[v.run.__module__])):
         assert kernels, [row for row in rows if row["variant"] == v.name]

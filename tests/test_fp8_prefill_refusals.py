@@ -44,6 +44,7 @@ def test_what_would_be_read_as_something_else_is_refused(change, told):
         OP.variants["dequant_dot"](x._replace(**change(x)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [
     {"layout": "footer_584", "scale_format": "ue8m0", "extra_topk": 64, "extra_rows": 512},
     {"layout": "footer_1160", "scale_format": "ue8m0"},

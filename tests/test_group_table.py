@@ -40,6 +40,9 @@ def test_a_workload_gets_the_place_most_like_it():
     assert (own["context"], own["churn"]) == (8192, 0.02)
     near = group_table.nearest(told, Workload(tokens=2000, context=9000, churn=0.03))
     assert near == own
+    unsure = Workload(tokens=8192, churn=0.25)  # two groups of one arm, timed in one block
+    assert any(p["group"] == 2 and p["tokens"] == 8192 for p in told["places"])
+    assert group_table.nearest(told, unsure)["verdict"] == "SLOWER"
     assert group_table.nearest(told, Workload(heads=7)) is None
     assert group_table.nearest(told, Workload(law="uniform")) is None
 

@@ -130,12 +130,12 @@ def compiled(tmp_path_factory):
     """Rows by (variant, heads) of what is compiled for an architecture."""
     made = {}
 
-    def of(arch, variants, **config):
-        key = (arch, variants, tuple(config.items()))
+    def of(arch, variants, heads=64):
+        key = (arch, variants, heads)
         if key not in made:
             found = table(
-                "fp8_prefill", variants=list(variants), arch=arch, config=config,
-                workload={"tokens": "16", "rows": "4096", "heads": "64,128"},
+                "fp8_prefill", variants=list(variants), arch=arch,
+                workload={"tokens": "16", "rows": "4096", "heads": str(heads)},
                 cache_folder=tmp_path_factory.mktemp("cache"),
             )  # fmt: skip
             made[key] = {(r["variant"].split()[0], r["workload"]["heads"]): r for r in found}
@@ -144,9 +144,9 @@ def compiled(tmp_path_factory):
     return of
 
 
-@pytest.mark.parametrize("heads", [64, 128])
+@pytest.mark.parametrize("heads", [64, pytest.param(128, marks=pytest.mark.slow)])
 def test_what_sm120_makes_of_each_orientation(heads, compiled):
-    rows = compiled("sm_120", FP8)
+    rows = compiled("sm_120", FP8, heads)
     swapped, mg, upright = (rows[name, heads] for name in FP8)
     for row in (swapped, mg, upright):
         assert row["fits"] and row["shared_bytes"] <= SM120_BYTES, row["why"]
@@ -163,6 +163,7 @@ def test_what_sm120_makes_of_each_orientation(heads, compiled):
     assert all(1 < loads < 4 for loads in per_row.values()), per_row
 
 
+@pytest.mark.slow
 def test_hopper_holds_two_orientations_in_registers(compiled):
     rows = compiled("sm_90", ("swapab", "mg"))
     for row in rows.values():
@@ -173,6 +174,7 @@ def test_hopper_holds_two_orientations_in_registers(compiled):
     assert work["swapab"] > 1.5 * work["mg"]
 
 
+@pytest.mark.slow
 def test_arbitrary_scales_keep_two_passes_in_registers(tmp_path):
     w = {"tokens": "16", "rows": "4096", "heads": "64", "scale_format": GLM.scale_format}
     for row in table("fp8_prefill", variants=["swapab", "mg"], arch="sm_90", workload=w,

@@ -77,6 +77,7 @@ def test_suites_are_those_of_the_issue():
     assert {1, 8, 12, 16, 64, 80, 128} <= {w.heads for w in SUITES["edges"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [
     {"scale_format": "arbitrary_fp32"},
     {"layout": "footer_584", "scale_format": "ue8m0", "topk": 128, "extra_topk": 512,

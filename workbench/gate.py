@@ -32,8 +32,9 @@ def guarded(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...
     """Return (a copy with the strides of `tensor`, the guards before, behind and between rows)."""
     if not tensor.numel():
         return tensor.clone(), ()
-    size, (rows, *_), (apart, *_) = tensor.element_size(), tensor.shape, tensor.stride()
-    of_row, span = _span(tensor[0]), _span(tensor)
+    size, span = tensor.element_size(), _span(tensor)
+    rows, apart = (len(tensor), tensor.stride(0)) if tensor.ndim else (1, 1)
+    of_row = _span(tensor[0]) if tensor.ndim else 1
     whole = torch.full((2 * GUARD_BYTES + span * size + 16,), GUARD, dtype=torch.uint8,
                        device=tensor.device)  # fmt: skip
     end = GUARD_BYTES + span * size

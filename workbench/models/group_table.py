@@ -62,12 +62,14 @@ def read(path: Path | str) -> dict:
 def nearest(told: dict, w) -> dict | None:
     """The place of the table that is most like workload `w`; None where none has its heads.
 
-    Heads, topk and the law's name must agree; of tokens, context and churn the ratio counts.
+    Only places whose interval shows the next best group to be slower answer. Heads, topk and the
+    law's name must agree; of tokens, context and churn the ratio counts.
     """
     context = w.cache_rows - w.tokens
     asked = {"tokens": w.tokens, "context": context, "churn": w.churn}
-    alike = [p for p in told["places"] if (p["heads"], p["topk"]) == (w.heads, w.topk)
-             and p["law"].partition(":")[0] == w.law.partition(":")[0]]  # fmt: skip
+    law = w.law.partition(":")[0]
+    alike = [p for p in told["places"] if p["verdict"] == "SLOWER" and p["heads"] == w.heads
+             and p["topk"] == w.topk and p["law"].partition(":")[0] == law]  # fmt: skip
     return min(alike, key=lambda p: _distance(p, asked), default=None)
 
 

@@ -77,6 +77,8 @@ def make_inputs(w: Workload, device: str) -> Inputs:
 
 def validate(x: Inputs) -> None:
     """Raise ValueError on a shape, dtype or stride that would be read as something else."""
+    if x.lse.ndim != 3 or not x.lse.shape[2]:
+        raise ValueError(f"lse has shape {tuple(x.lse.shape)}, not [T, H, splits of at least 1]")
     expected = {"partial": (*x.lse.shape, x.partial.shape[-1]), "lse": tuple(x.lse.shape[:3]),
                 "attn_sink": (x.lse.shape[1],)}  # fmt: skip
     for name, shape in expected.items():
@@ -88,8 +90,6 @@ def validate(x: Inputs) -> None:
                              f"not torch.float32 {shape}")  # fmt: skip
         if not tensor.is_contiguous():
             raise ValueError(f"{name} has strides {tensor.stride()}: only a contiguous one is read")
-    if x.lse.ndim != 3 or not x.lse.shape[2]:
-        raise ValueError(f"lse has shape {tuple(x.lse.shape)}, not [T, H, splits of at least 1]")
 
 
 def reference(x: Inputs) -> Output:

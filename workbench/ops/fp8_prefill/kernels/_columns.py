@@ -130,7 +130,7 @@ def columns(
 ):  # fmt: skip
     """Query rows th .. th + end heads from `head` on, over the first `length` lanes of `rows`.
 
-    `source`, LANES, `out`, `lse` and `step` are as in `_turns`.
+    `source`, LANES, `out`, `lse` and `step` are as in `turns`.
     """
     K: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
     P: gl.constexpr = gl.NVMMASharedLayout(QUERIES * 2, element_bitwidth=16, rank=2)

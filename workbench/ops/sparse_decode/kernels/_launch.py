@@ -13,7 +13,7 @@ from ..workload import MOST_HEADS
 
 CHUNK = 64  # lanes; a split is a number of whole chunks
 LOG2_E = 1.4426950408889634
-SOME_MULTIPROCESSORS = 132  # of an H200: taken where there is no GPU to ask
+SOME_MULTIPROCESSORS = 132  # taken where there is no GPU to ask
 
 
 class Scratch(NamedTuple):

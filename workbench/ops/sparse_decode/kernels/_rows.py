@@ -1,4 +1,4 @@
-"""What all variants share: the softmax of a token's heads over a part of its lanes.
+"""What the variants in plain Triton share: the softmax of a token's heads over a part of its lanes.
 
 A row's codes become one bf16 row of 512 columns, and one product a tile gives its scores, another
 one its values. Under scales that are powers of two that row is exact. Other scales leave more

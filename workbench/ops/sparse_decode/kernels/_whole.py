@@ -11,7 +11,7 @@ from ._rows import attend, store
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["TOPK", "EXTRA_TOPK"])  # a loop of one trip is another kernel
 def _whole_kernel(
     q, cache, indices, topk_length, extra_cache, extra_indices, extra_topk_length, attn_sink, out,
     lse,

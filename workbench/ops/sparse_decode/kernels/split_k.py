@@ -2,7 +2,8 @@
 
 One request at 16 heads keeps one multiprocessor busy in a single pass; in 32 splits of 64 rows it
 keeps 32. What that costs: 2 KiB of float32 written and read again for each head and split, and the
-launch of the merge. How many chunks a program takes is what models.makespan picks.
+launch of the merge. By default a call
+has as many programs as multiprocessors; models.makespan says what a measured device prefers.
 """
 
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ class Config:
     num_stages: int = 1  # the loop is its own pipeline
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["TOPK", "EXTRA_TOPK"])  # a loop of one trip is another kernel
 def _split_k_kernel(
     q, cache, indices, topk_length, extra_cache, extra_indices, extra_topk_length, partial,
     partial_lse,

@@ -47,7 +47,7 @@ class Config:
     num_stages: int = 1  # the loop is its own pipeline
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["TOPK", "EXTRA_TOPK"])  # a loop of one trip is another kernel
 def _last_merges_kernel(
     q, cache, indices, topk_length, extra_cache, extra_indices, extra_topk_length, attn_sink,
     partial, partial_lse, arrived, out, lse,
