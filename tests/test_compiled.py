@@ -60,8 +60,10 @@ def kernels_of(rows: list[dict], v) -> list[dict]:
     return [row for row in mine if "kernel" in row]
 
 
-@pytest.mark.parametrize("v", [pytest.param(v, marks=[pytest.mark.slow] * (v.name in LONG),
-                                            id=f"{v.op.name}-{v.name}") for v in VARIANTS])  # fmt: skip
+@pytest.mark.parametrize("v", [
+    pytest.param(v, marks=[pytest.mark.slow] * (v.name in LONG), id=f"{v.op.name}-{v.name}")
+    for v in VARIANTS
+])  # fmt: skip
 def test_a_default_config_compiles_and_spills_only_where_it_says(v, request):
     rows = request.getfixturevalue("long_rows" if v.name in LONG else "rows")
     kernels = kernels_of(rows, v)
