@@ -129,6 +129,7 @@ def test_a_tile_that_does_not_fit_is_stepped_down_and_told(tmp_path):
     assert "per_token block_k=128" in figure.read_text()
 
 
+@pytest.mark.slow
 def test_integers_are_specialised_as_a_launch_does(cache):
     # an index row of whole tiles of 16 is known to be aligned: fewer registers than an odd one
     rows = table("sparse_prefill", variants=["union"], workload={"topk": "2048,2047"},
@@ -172,6 +173,7 @@ for kernel, text in held.items():  # also after Triton was asked for its own key
 """
 
 
+@pytest.mark.slow
 def test_without_memory_the_same_is_launched():
     done = subprocess.run([sys.executable, "-c", TRACED], cwd=ROOT, text=True, capture_output=True,
                           env=environment(PYTHONPATH=ROOT))  # fmt: skip
@@ -190,6 +192,7 @@ def clone(tmp_path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_what_changed_since_a_revision(clone, tmp_path):
     file = clone / "workbench/ops/device_copy/kernels/triton_copy.py"
     text = file.read_text().replace("num_warps: int = 4", "num_warps: int = 8")

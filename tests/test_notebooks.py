@@ -46,7 +46,10 @@ def test_a_notebook_shows_committed_records_anywhere(path, tmp_path, monkeypatch
 MEASURING = [path for path in NOTEBOOKS if path.stem in SMALL]
 
 
-@pytest.mark.parametrize("path", MEASURING, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [  # one here, the rest in `make test-slow`
+    pytest.param(path, marks=[pytest.mark.slow] * (i > 0), id=path.stem)
+    for i, path in enumerate(MEASURING)
+])  # fmt: skip
 def test_a_notebook_measures_here(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -68,6 +71,7 @@ repeats: 5
 """
 
 
+@pytest.mark.slow
 def test_the_crossover_notebook_measures_a_claim_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -156,6 +160,7 @@ def test_committed_sweeps_name_real_parameters(path):
     assert read_sweep(path).points()
 
 
+@pytest.mark.slow
 def test_plain_papermill_runs_a_notebook(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     words = [str(NOTEBOOKS[0]), "out.ipynb", "-p", "clock", "graph_cold", "--log-level", "ERROR"]

@@ -21,7 +21,9 @@ from workbench.ops.fp8_prefill.workload import DOTS3, GLM, SUITES, V4_C4, V32
 OP = OPS["fp8_prefill"]
 WIDENED, FP8 = ("swapab", "mg", "heads_on_warps"), ("swapab_fp8", "mg_fp8", "heads_on_warps_fp8")
 ARMS = [(name, {}) for name in WIDENED + FP8] + [
-    ("swapab", {"arithmetic": "f16"}), ("mg", {"arithmetic": "f16"}), ("mg", {"block_k": 32}),
+    pytest.param("swapab", {"arithmetic": "f16"}, marks=pytest.mark.slow),
+    pytest.param("mg", {"arithmetic": "f16"}, marks=pytest.mark.slow),
+    pytest.param("mg", {"block_k": 32}, marks=pytest.mark.slow),
 ]  # fmt: skip
 torch.set_num_threads(1)  # small tensors: on a busy machine threads wait for each other
 SM120_BYTES = 101376  # of shared memory that a block may have

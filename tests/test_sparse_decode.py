@@ -54,6 +54,7 @@ def lengths(*numbers: int) -> torch.Tensor:
 
 
 # no shrinking: a workload is small, and each try takes a tenth of a second
+@pytest.mark.slow
 @settings(
     deadline=None,
     max_examples=10,
