@@ -8,12 +8,17 @@ from ..definition import Inputs, Output
 LOG2_E = 1.4426950408889634
 
 
-def outputs(x: Inputs) -> Output:
-    """Memory for the result. Raises ValueError where 16-byte loads cannot read q or the cache."""
+def check_alignment(x) -> None:
+    """Raise ValueError where 16-byte loads cannot read q or the cache of `x`."""
     steps = (x.q.data_ptr(), x.cache.data_ptr(), x.cache.stride(0), x.row_stride)
     if any(step % 16 for step in steps):
         raise ValueError(f"rows {x.row_stride} bytes apart, pages {x.cache.stride(0)}: they do not "
                          "all begin at a multiple of 16 bytes")  # fmt: skip
+
+
+def outputs(x: Inputs) -> Output:
+    """Memory for the result. Raises ValueError where 16-byte loads cannot read q or the cache."""
+    check_alignment(x)
     tokens, heads, _ = x.q.shape
     out = torch.empty(tokens, heads, LAYOUTS[x.layout].d_v, dtype=x.q.dtype, device=x.q.device)
     return Output(out, torch.empty(tokens, heads, dtype=torch.float32, device=x.q.device))

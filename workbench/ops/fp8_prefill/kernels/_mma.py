@@ -5,6 +5,7 @@ Codes are multiplied as they are; scales go into the scores and into the weights
 what the warps are spread: a variant's file says it and why.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -32,6 +33,13 @@ from ._ring import STAGES, allocate, by_rows, counting, read_lanes, start_copy
 
 HEADS = 64  # of a program
 KINDS = {"bf16": BF16.value, "f16": F16.value}  # of `Config.arithmetic`
+
+
+@dataclass(frozen=True)
+class Config:  # of each orientation in 16 bits
+    block_k: int = 64  # rows of a tile: 32 or 64
+    arithmetic: str = "bf16"  # of the products: bf16, or f16
+    passes: int = 0  # products of weights and values; 0: 2 where one would lose digits, else 1
 
 
 class Orientation(NamedTuple):

@@ -12,14 +12,7 @@ from triton.experimental.gluon import language as gl
 
 from ....layouts import LAYOUTS
 from ..definition import Inputs, Output, fp8_prefill
-from ._mma import FP8, KINDS, Orientation, launch, quantised_query, tile, why_not
-
-
-@dataclass(frozen=True)
-class Config:
-    block_k: int = 64  # rows of a tile: 32 or 64
-    arithmetic: str = "bf16"  # of the products: bf16, or f16
-    passes: int = 0  # products of weights and values; 0: 2 where one would lose digits, else 1
+from ._mma import FP8, KINDS, Config, Orientation, launch, quantised_query, tile, why_not
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,10 @@ from dataclasses import dataclass
 from triton.experimental.gluon import language as gl
 
 from ..definition import Inputs, Output, fp8_prefill
-from ._mma import FP8, KINDS, Orientation, launch, quantised_query, tile, why_not
+from ._mma import FP8, KINDS, Config, Orientation, launch, quantised_query, tile, why_not
 
 OVER_HEADS = gl.NVMMADistributedLayout([2, 0], [1, 8], [16, 8])  # columns are heads
 ORIENTATION = Orientation(True, False, OVER_HEADS, OVER_HEADS, chunk=64, warps=8)
-
-
-@dataclass(frozen=True)
-class Config:
-    block_k: int = 64  # rows of a tile: 32 or 64
-    arithmetic: str = "bf16"  # of the products: bf16, or f16
-    passes: int = 0  # products of weights and values; 0: 2 where one would lose digits, else 1
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from triton import cdiv
 
 from .... import ranges
 from ....layouts import ARBITRARY, LAYOUTS
-from ...fp8_prefill.kernels._launch import rows_of_656
+from ...fp8_prefill.kernels._launch import check_alignment, rows_of_656
 from ...merge_splits.definition import Inputs as Parts
 from ...merge_splits.kernels.merge import merged
 from ..definition import Inputs, Output
@@ -49,10 +49,7 @@ def split(kernel, x: Inputs, blocks: int, asked: int, **options) -> Output:
 
     Raises ValueError where 16-byte loads cannot read q or the cache.
     """
-    steps = (x.q.data_ptr(), x.cache.data_ptr(), x.cache.stride(0), x.row_stride)
-    if any(step % 16 for step in steps):
-        raise ValueError(f"rows {x.row_stride} bytes apart, pages {x.cache.stride(0)}: they do not "
-                         "all begin at a multiple of 16 bytes")  # fmt: skip
+    check_alignment(x)
     (tokens, heads, width), topk = x.q.shape, x.indices.shape[1]
     out = empty_out(x)
     if not tokens:
