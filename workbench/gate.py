@@ -66,12 +66,13 @@ def _elsewhere(v: Variant, device: str) -> str | None:
 
 def check(
     v: Variant, w: Workload, config: Config = None, *, device: str, inputs: Inputs = None,
-    answers: Answers | None = None,
+    answers: Answers | None = None, once: bool = False,
 ) -> Verdict:  # fmt: skip
     """Compare `v` with its op's reference on `w`. A fault of the variant is a verdict.
 
     `inputs`, where given, are `v.op.make_inputs(w, device)`, made before; they come back as they
-    were from a variant that passes. `answers` of variants checked before, on the same `w`.
+    were from a variant that passes. `answers` of variants checked before, on the same `w`. `once`:
+    one call and no more, for further inputs of a workload on which the later calls have passed.
     """
     answers = answers or Answers()
     config = v.config if config is None else config
@@ -93,7 +94,7 @@ def check(
     call = partial(_watched, v, x, config, device)
     before = inputs._replace(**kept)
     verdict = _judged(v, x, before, guards, _run(v, call, device), answers, w)
-    if not verdict.passed:
+    if once or not verdict.passed:
         return verdict
     try:
         later = _later(v, w, x, guards, call, device, answers)

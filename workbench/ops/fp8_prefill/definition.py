@@ -13,7 +13,6 @@ the weights on the way. One that rounds more (rows written as bf16, queries quan
 question it answers instead, by `Variant.widens`: the reference rounds the same, the budget stays.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -21,7 +20,7 @@ import torch
 from ... import layouts, selections
 from ...layouts import LAYOUTS
 from ...op import Cost, Op
-from ..sparse_prefill.definition import compare
+from ..sparse_prefill.definition import attention, compare
 from ..union_plan.definition import selection_statistics
 from . import pools
 from .workload import SUITES, Workload
@@ -164,25 +163,21 @@ def valid_lanes(source: Source) -> torch.Tensor:
 
 
 def reference(x: Inputs) -> Output:
-    """The definition, token by token in float64; rows are gathered before they are widened."""
-    (tokens, heads, _), d_v = x.q.shape, LAYOUTS[x.layout].d_v
-    out = torch.zeros(tokens, heads, d_v, dtype=torch.float64, device=x.q.device)
-    lse = torch.full((tokens, heads), -torch.inf, dtype=torch.float64, device=x.q.device)
+    """The definition in float64; rows are gathered before they are widened."""
+    layout = LAYOUTS[x.layout]
     caches = [(source, valid_lanes(source)) for source in sources(x)]
-    for t in range(tokens):
-        rows = torch.cat([gathered(x, source, source.indices[t][valid[t]], torch.float64)
-                          for source, valid in caches])  # fmt: skip
-        if x.rounded_rows:
-            rows = rows.float().bfloat16().double()
-        if not len(rows):
-            continue
-        scores = x.q[t].double() @ rows.T * x.sm_scale  # [H, valid]
-        natural = scores.logsumexp(-1)
-        out[t] = (scores - natural[:, None]).exp() @ rows[:, :d_v]
-        if x.attn_sink is not None:
-            out[t] *= torch.sigmoid(natural - x.attn_sink.double())[:, None]
-        lse[t] = natural / math.log(2)
-    return Output(out, lse)
+
+    def rows(part: slice) -> torch.Tensor:
+        found = torch.cat([
+            gathered(x, source, source.indices[part].where(valid[part], 0), torch.float64)
+            if source.rows
+            else torch.zeros(*valid[part].shape, layout.d_qk, dtype=torch.float64, device=x.q.device)
+            for source, valid in caches
+        ], 1)  # fmt: skip
+        return found.float().bfloat16().double() if x.rounded_rows else found
+
+    valid = torch.cat([valid for _, valid in caches], 1)
+    return Output(*attention(x.q, valid, rows, layout.d_v, x.sm_scale, x.attn_sink))
 
 
 def _read(source: Source) -> torch.Tensor:

@@ -9,6 +9,7 @@ sparse prefill but for the base and empty-row value of lse. Seed 004 (sgl-projec
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from .workload import SUITES, Workload
 D = 576  # width of a query and of a cache row: 512 latent + 64 rotary
 DC = 512  # latent width, and the width of a value
 DR = D - DC
+GATHERED_BYTES = 1 << 28  # of rows that the reference holds at a time
 
 
 class Inputs(NamedTuple):
@@ -89,21 +91,41 @@ def valid_lanes(x: Inputs) -> torch.Tensor:
 
 
 def reference(x: Inputs) -> Output:
-    """The definition, token by token in float64; rows are gathered before they are widened."""
-    tokens, heads, _ = x.q.shape
-    out = torch.zeros(tokens, heads, DC, dtype=torch.float64, device=x.q.device)
-    lse = torch.full((tokens, heads), -torch.inf, dtype=torch.float64, device=x.q.device)
+    """The definition in float64; rows are gathered before they are widened."""
     valid = valid_lanes(x)
-    for t in range(tokens):
-        rows = x.kv[x.indices[t][valid[t]].long()].double()  # [valid, 576]
-        if not len(rows):
+
+    def rows(part: slice) -> torch.Tensor:
+        return x.kv[torch.where(valid[part], x.indices[part], 0).long()].double()
+
+    return attention(x.q, valid, rows, DC, x.sm_scale, x.attn_sink)
+
+
+def attention(
+    q: torch.Tensor, valid: torch.Tensor, rows: Callable[[slice], torch.Tensor], d_v: int,
+    sm_scale: float, sink: torch.Tensor | None,
+) -> Output:  # fmt: skip
+    """Queries [T, H, d_qk] over lanes of rows, `valid` [T, lanes] bool, in float64.
+
+    `rows` gives the rows [tokens, lanes, d_qk] of some tokens in float64; what it holds at lanes
+    that are not valid does not count, whatever it is.
+    """
+    tokens, heads, d_qk = q.shape
+    out = torch.zeros(tokens, heads, d_v, dtype=torch.float64, device=q.device)
+    lse = torch.full((tokens, heads), -torch.inf, dtype=torch.float64, device=q.device)
+    at_once = max(1, GATHERED_BYTES // max(1, 8 * valid.shape[1] * d_qk))
+    for begin in range(0, tokens, at_once):
+        part = slice(begin, begin + at_once)
+        lanes = valid[part]
+        if not lanes.any():
             continue
-        scores = x.q[t].double() @ rows.T * x.sm_scale  # [H, valid]
-        natural = scores.logsumexp(-1)
-        out[t] = (scores - natural[:, None]).exp() @ rows[:, :DC]
-        if x.attn_sink is not None:
-            out[t] *= torch.sigmoid(natural - x.attn_sink.double())[:, None]
-        lse[t] = natural / math.log(2)
+        row = rows(part).masked_fill(~lanes[..., None], 0)
+        scores = (q[part].double() @ row.mT * sm_scale).masked_fill(~lanes[:, None], -torch.inf)
+        natural = scores.logsumexp(-1)  # [tokens, H]
+        answer = (scores - natural[..., None]).exp() @ row[..., :d_v]
+        if sink is not None:
+            answer *= torch.sigmoid(natural - sink.double())[..., None]
+        out[part] = answer.masked_fill(~lanes.any(-1)[:, None, None], 0)  # of no row: not a number
+        lse[part] = natural / math.log(2)
     return Output(out, lse)
 
 
