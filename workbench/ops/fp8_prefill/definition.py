@@ -167,13 +167,13 @@ def reference(x: Inputs) -> Output:
     layout = LAYOUTS[x.layout]
     caches = [(source, valid_lanes(source)) for source in sources(x)]
 
+    def of_cache(source: Source, lanes: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+        if not source.rows:
+            return x.q.new_zeros(*lanes.shape, layout.d_qk, dtype=torch.float64)
+        return gathered(x, source, lanes.where(valid, 0), torch.float64)
+
     def rows(part: slice) -> torch.Tensor:
-        found = torch.cat([
-            gathered(x, source, source.indices[part].where(valid[part], 0), torch.float64)
-            if source.rows
-            else torch.zeros(*valid[part].shape, layout.d_qk, dtype=torch.float64, device=x.q.device)
-            for source, valid in caches
-        ], 1)  # fmt: skip
+        found = torch.cat([of_cache(s, s.indices[part], valid[part]) for s, valid in caches], 1)
         return found.float().bfloat16().double() if x.rounded_rows else found
 
     valid = torch.cat([valid for _, valid in caches], 1)
