@@ -22,8 +22,21 @@ from .workload import LAYOUTS, MOST_HEADS, SUITES, Workload
 WORD = 8  # bytes of a token's scales in a footer, read at once
 
 
+class Memory(NamedTuple):
+    """What a server keeps for its calls, in place of what each of them would allocate.
+
+    It asks nothing and answers nothing, so it is one field that is no tensor: the gate compares,
+    guards and renews tensors, and makes its own calls without. The answers of who holds one pass
+    the gate as a variant's do (tests/test_runner.py).
+    """
+
+    out: torch.Tensor  # [T, H, d_v] bf16, contiguous: the answer is written here
+    parts: torch.Tensor  # [n] float32, for what splits leave: `Variant.workspace_bytes` of them
+    counters: torch.Tensor  # [n >= T * H] int32: 0 before a call, and after it
+
+
 class Inputs(NamedTuple):
-    """The fields of `fp8_prefill` by the same names: its functions take them. And `out_lse`."""
+    """The fields of `fp8_prefill` by the same names: its functions take them. And two of ours."""
 
     q: torch.Tensor  # [T, H, d_qk] bf16, contiguous
     cache: torch.Tensor  # [pages, page bytes] uint8, any page stride
@@ -42,6 +55,7 @@ class Inputs(NamedTuple):
     scale_format: str  # pow2_fp32: a reader may take the exponents of the scales alone
     rounded_rows: bool  # the answer sought is that of rows rounded to bf16
     out_lse: torch.Tensor  # [T, H] float32, rows may be strided: `lse` is written here
+    memory: Memory | None = None  # none: a run allocates what it needs
 
 
 class Output(NamedTuple):
@@ -81,6 +95,11 @@ def validate(x: Inputs) -> None:
             if cache is not None and (cache.stride(0) % WORD or cache.data_ptr() % WORD):
                 raise ValueError(f"{name} has pages {cache.stride(0)} bytes apart from address "
                                  f"{cache.data_ptr()} on: not whole words of {WORD}")  # fmt: skip
+    out, shape = x.memory and x.memory.out, (tokens, heads, ALL_LAYOUTS[x.layout].d_v)
+    if out is not None and (out.dtype != torch.bfloat16 or out.shape != shape
+                            or not out.is_contiguous()):  # fmt: skip
+        raise ValueError(f"out is {out.dtype} {tuple(out.shape)} with strides {out.stride()}, not "
+                         f"a contiguous torch.bfloat16 {shape}")  # fmt: skip
 
 
 def compare(x: Inputs, actual: Output, expected: Output) -> Verdict:
@@ -106,4 +125,5 @@ sparse_decode = Op(
     rotated=prefill.rotated,
     shared_bytes=prefill.shared_bytes,
     doubts=prefill.doubts,
+    preference=("split_k_swapped_wgmma", "split_k_wgmma", "split_k"),
 )

@@ -120,7 +120,7 @@ def _mma_kernel(
     t = t.to(gl.int64)
     query = load_query(q + th.to(gl.int64) * (NOPE + ROPE), H - first, SWAPPED, KIND, CHUNKS,
                        CHUNK, GROUPS, ROPE, HEADS, S)  # fmt: skip
-    tiles = allocate(CHUNKS, CHUNK, GROUPS, ROPE, FOOTER_BYTES, BLOCK_K)
+    tiles = allocate(CHUNKS, CHUNK, GROUPS, ROPE, FOOTER_BYTES, BLOCK_K, STAGES)
     handed = allocate_handed(GROUPS, ROPE_IN_V, BLOCK_K, KIND, PASSES, HANDED, HEADS)
     acc = ()
     units = ()

@@ -1,8 +1,8 @@
 """Tiles of cache rows in shared memory, as their bytes, in Gluon: how they are copied and read.
 
-A tile is chunks of columns, scales, rotary values and lanes, each twice: the next tile is copied
-beside the work on this one. A chunk has memory of its own, since the compiler makes copies to one
-and the same memory wait for each other.
+A tile is chunks of columns, scales, rotary values and lanes, each twice or more: the next tiles are
+copied beside the work on this one. A chunk has memory of its own, since the compiler makes copies
+to one and the same memory wait for each other.
 """
 
 from triton.experimental import gluon
@@ -30,9 +30,9 @@ def in_shared(width, element_bytes):
 @gluon.jit
 def allocate(
     CHUNKS: gl.constexpr, CHUNK: gl.constexpr, GROUPS: gl.constexpr, ROPE: gl.constexpr,
-    FOOTER_BYTES: gl.constexpr, BLOCK_K: gl.constexpr,
+    FOOTER_BYTES: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Shared memory of the tiles: (codes by chunks, scales, rotary values, lanes)."""
+    """Shared memory of STAGES tiles: (codes by chunks, scales, rotary values, lanes)."""
     PLAIN: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     codes = ()
     for _ in gl.static_range(CHUNKS):
@@ -61,13 +61,29 @@ def read_lanes(lanes, start, end, BLOCK_K: gl.constexpr):
 
 
 @gluon.jit
-def _copy(to, source, read, VECTOR: gl.constexpr, WIDTH: gl.constexpr):
+def copy_columns(to, source, read, VECTOR: gl.constexpr, WIDTH: gl.constexpr):
     """Start to copy WIDTH values from `source` on, a row each; zeros where not `read`."""
     L: gl.constexpr = by_rows(VECTOR, gl.num_warps())
     column = gl.arange(0, WIDTH, layout=gl.SliceLayout(0, L))
     source = gl.convert_layout(source, gl.SliceLayout(1, L), assert_trivial=True)
     read = gl.convert_layout(read, gl.SliceLayout(1, L), assert_trivial=True)
     cp_async(to, source[:, None] + column[None, :], mask=read[:, None])
+
+
+@gluon.jit
+def copy_lanes(listed, lanes, start, end, BLOCK_K: gl.constexpr):
+    """Start to copy the lanes from `start` to `end`; behind it 0 is written."""
+    k = start + gl.arange(0, BLOCK_K, layout=gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
+    cp_async(listed, lanes + k, mask=k < end)
+
+
+@gluon.jit
+def places(token, tokens, cache, page_units, UNIT: gl.constexpr, PAGE_SIZE: gl.constexpr):
+    """(where the page of each token begins, its place there, which of `token` are tokens)."""
+    read = (token >= 0) & (token < tokens)
+    token = gl.where(read, token, 0)
+    page = cache + (token // PAGE_SIZE).to(gl.int64) * page_units * UNIT
+    return page, (token % PAGE_SIZE).to(gl.int64), read
 
 
 @gluon.jit
@@ -82,24 +98,21 @@ def start_copy(
     """
     NOPE: gl.constexpr = CHUNKS * CHUNK
     codes, scales, rotary, listed = tiles
-    read = (token >= 0) & (token < tokens)
-    token = gl.where(read, token, 0)
-    page = (token // PAGE_SIZE).to(gl.int64) * page_units * UNIT
-    place = (token % PAGE_SIZE).to(gl.int64)
-    row = cache + page + place * row_stride
+    page, place, read = places(token, tokens, cache, page_units, UNIT, PAGE_SIZE)
+    row = page + place * row_stride
     for c in gl.static_range(CHUNKS):
-        _copy(codes[c].index(stage), row + c * CHUNK, read, 16, CHUNK)
+        copy_columns(codes[c].index(stage), row + c * CHUNK, read, 16, CHUNK)
     if FOOTER_BYTES:
-        footer = cache + page + PAGE_SIZE * row_stride.to(gl.int64)
-        _copy(scales.index(stage), footer + place * FOOTER_BYTES, read, 8, FOOTER_BYTES)
+        footer = page + PAGE_SIZE * row_stride.to(gl.int64)
+        copy_columns(scales.index(stage), footer + place * FOOTER_BYTES, read, 8, FOOTER_BYTES)
     else:
         by_token = scales.index(stage).permute((1, 0))
-        _copy(by_token, (row + NOPE).to(gl.pointer_type(gl.float32)), read, 1, GROUPS)
+        copy_columns(by_token, (row + NOPE).to(gl.pointer_type(gl.float32)), read, 1, GROUPS)
     if ROPE:
         BEHIND: gl.constexpr = NOPE if FOOTER_BYTES else NOPE + 4 * GROUPS
-        _copy(rotary.index(stage), (row + BEHIND).to(gl.pointer_type(gl.bfloat16)), read, 8, ROPE)
-    k = start + gl.arange(0, BLOCK_K, layout=gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
-    cp_async(listed.index(stage), lanes + k, mask=k < end)
+        behind = (row + BEHIND).to(gl.pointer_type(gl.bfloat16))
+        copy_columns(rotary.index(stage), behind, read, 8, ROPE)
+    copy_lanes(listed.index(stage), lanes, start, end, BLOCK_K)
     async_copy.commit_group()
 
 

@@ -7,6 +7,7 @@ no pass over the pool comes first. Two programs of a token with 128 heads dequan
 
 from dataclasses import dataclass
 
+import torch
 from triton import cdiv, next_power_of_2
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -53,6 +54,24 @@ def _requires(w, config: Config) -> str | None:
     return rows_of_656(w) or enough_registers(w, config)
 
 
+def launch(x: Inputs, config: Config, out: torch.Tensor, lse: torch.Tensor) -> None:
+    """Write the answer to `x` into out [T, H, 512] and lse [T, H], both contiguous."""
+    (tokens, heads, width), topk = x.q.shape, x.indices.shape[1]
+    if not tokens:
+        return
+    with ranges.span("kernel"):
+        _heads_on_m_kernel[(tokens, cdiv(heads, ROWS))](
+            x.q, x.cache, x.indices, x.topk_length, x.attn_sink, out, lse,
+            x.sm_scale * LOG2_E,
+            heads, len(x.cache) * x.page_size, topk, x.indices.stride(0), x.cache.stride(0),
+            x.row_stride, 0,
+            FORM=(x.page_size, x.scale_format != ARBITRARY), HAS_LENGTH=x.topk_length is not None,
+            HAS_SINK=x.attn_sink is not None, D=width, DC=out.shape[2],
+            LANES=max(128, min(2048, next_power_of_2(topk))), QUERIES=ROWS,
+            PRODUCER=config.producer_registers, CONSUMER=config.consumer_registers, num_warps=4,
+        )  # fmt: skip
+
+
 @fp8_prefill.variant(
     config=Config(), step_from="dequant_then_alone", widens=rounded, requires=_requires,
     tile=lambda w, config: Tile(ROWS, 1, 64, cdiv(w.heads, ROWS)),
@@ -61,18 +80,5 @@ def _requires(w, config: Config) -> str | None:
 def heads_on_m_wgmma(x: Inputs, config: Config) -> Output:
     """Dequantise in the kernel: one warp group turns bytes into tiles, two multiply them."""
     result = outputs(x)
-    (tokens, heads, width), topk = x.q.shape, x.indices.shape[1]
-    if not tokens:
-        return result
-    with ranges.span("kernel"):
-        _heads_on_m_kernel[(tokens, cdiv(heads, ROWS))](
-            x.q, x.cache, x.indices, x.topk_length, x.attn_sink, result.out, result.lse,
-            x.sm_scale * LOG2_E,
-            heads, len(x.cache) * x.page_size, topk, x.indices.stride(0), x.cache.stride(0),
-            x.row_stride, 0,
-            FORM=(x.page_size, x.scale_format != ARBITRARY), HAS_LENGTH=x.topk_length is not None,
-            HAS_SINK=x.attn_sink is not None, D=width, DC=result.out.shape[2],
-            LANES=max(128, min(2048, next_power_of_2(topk))), QUERIES=ROWS,
-            PRODUCER=config.producer_registers, CONSUMER=config.consumer_registers, num_warps=4,
-        )  # fmt: skip
+    launch(x, config, *result)
     return result

@@ -6,6 +6,7 @@ a token are fetched once and dequantised in the kernel, as in `heads_on_m_wgmma`
 
 from dataclasses import dataclass
 
+import torch
 from triton import next_power_of_2
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -52,6 +53,24 @@ def _requires(w, config: Config) -> str | None:
     return rows_of_656(w) or registers_for(config)
 
 
+def launch(x: Inputs, config: Config, out: torch.Tensor, lse: torch.Tensor) -> None:
+    """Write the answer to `x` into out [T, H, 512] and lse [T, H], both contiguous."""
+    (tokens, heads, width), topk = x.q.shape, x.indices.shape[1]
+    if not tokens:
+        return
+    with ranges.span("kernel"):
+        _swapped_kernel[(tokens,)](
+            x.q, x.cache, x.indices, x.topk_length, x.attn_sink, out, lse,
+            x.sm_scale * LOG2_E,
+            heads, len(x.cache) * x.page_size, topk, x.indices.stride(0), x.cache.stride(0),
+            x.row_stride, 0,
+            FORM=(x.page_size, x.scale_format != ARBITRARY), HAS_LENGTH=x.topk_length is not None,
+            HAS_SINK=x.attn_sink is not None, D=width, DC=out.shape[2],
+            LANES=max(128, min(2048, next_power_of_2(topk))), QUERIES=COLUMNS,
+            PRODUCER=config.producer_registers, CONSUMER=config.consumer_registers, num_warps=4,
+        )  # fmt: skip
+
+
 @fp8_prefill.variant(
     config=Config(), step_from="heads_on_m_wgmma", widens=rounded, requires=_requires,
     tile=lambda w, config: Tile(COLUMNS, 1, 64),
@@ -60,18 +79,5 @@ def _requires(w, config: Config) -> str | None:
 def swapped_wgmma(x: Inputs, config: Config) -> Output:
     """Swap the operands: dequantised rows fill the tensor core's tile, heads are its columns."""
     result = outputs(x)
-    (tokens, heads, width), topk = x.q.shape, x.indices.shape[1]
-    if not tokens:
-        return result
-    with ranges.span("kernel"):
-        _swapped_kernel[(tokens,)](
-            x.q, x.cache, x.indices, x.topk_length, x.attn_sink, result.out, result.lse,
-            x.sm_scale * LOG2_E,
-            heads, len(x.cache) * x.page_size, topk, x.indices.stride(0), x.cache.stride(0),
-            x.row_stride, 0,
-            FORM=(x.page_size, x.scale_format != ARBITRARY), HAS_LENGTH=x.topk_length is not None,
-            HAS_SINK=x.attn_sink is not None, D=width, DC=result.out.shape[2],
-            LANES=max(128, min(2048, next_power_of_2(topk))), QUERIES=COLUMNS,
-            PRODUCER=config.producer_registers, CONSUMER=config.consumer_registers, num_warps=4,
-        )  # fmt: skip
+    launch(x, config, *result)
     return result

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
 
 from ..definition import Inputs, Output, merge_splits
 
@@ -75,8 +76,10 @@ def _merge_kernel(
     partial, partial_lse, attn_sink, out, lse,
     H, LSE_STRIDE,
     SPLITS: tl.constexpr, D_V: tl.constexpr, ALL_S: tl.constexpr, BLOCK_S: tl.constexpr,
-    BLOCK_V: tl.constexpr,
+    BLOCK_V: tl.constexpr, WAITS: tl.constexpr,
 ):  # fmt: skip
+    if WAITS:
+        gdc_wait()  # for the parts: this kernel's programs may be there before they are
     th = tl.program_id(0).to(tl.int64)
     row = th + tl.zeros([1], tl.int64)
     column = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
@@ -97,12 +100,14 @@ def merged(x: Inputs, out: torch.Tensor, lse: torch.Tensor, config: Config = Con
     (tokens, heads, splits), width = x.lse.shape, x.partial.shape[-1]
     if not tokens:
         return
+    # Hopper starts the programs of a dependent kernel while the last ones of its forerunner run
+    waits = x.lse.is_cuda and torch.cuda.get_device_capability(x.lse.device)[0] >= 9
     _merge_kernel[(tokens * heads, triton.cdiv(width, config.block_v))](
         x.partial, x.lse, x.attn_sink, out, lse,
         heads, lse.stride(0),
         SPLITS=splits, D_V=width, ALL_S=triton.next_power_of_2(splits),
         BLOCK_S=min(config.block_s, triton.next_power_of_2(splits)), BLOCK_V=config.block_v,
-        num_warps=config.num_warps,
+        WAITS=waits, num_warps=config.num_warps, launch_pdl=waits,
     )  # fmt: skip
 
 

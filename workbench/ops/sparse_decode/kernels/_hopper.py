@@ -10,28 +10,28 @@ from ...merge_splits.kernels.merge import merged
 from ..definition import Inputs, Output
 from ._launch import CHUNK, LOG2_E, chunks, empty_out, multiprocessors, scratch
 
-PAIR = 2  # chunks that the kernels take at a time: a shorter share costs as much
+PAIR = 2  # chunks that kernels in `wgmma` take at a time: a shorter share costs as much
 
 
-def share_of(topk: int, pieces: int, asked: int) -> int:
+def share_of(topk: int, pieces: int, asked: int, at_once: int = PAIR) -> int:
     """Chunks of 64 lanes that a program takes: `asked`, or as many as leave one a multiprocessor.
 
-    `pieces` are programs without splits.
+    `pieces` are programs without splits; a program takes `at_once` chunks or a multiple of them.
     """
     count = max(1, chunks(topk, 0))
     if asked:
         return min(asked, count)
-    pairs = cdiv(count, PAIR)
-    return PAIR * cdiv(pairs, max(1, min(pairs, multiprocessors() // max(1, pieces))))
+    steps = cdiv(count, at_once)
+    return at_once * cdiv(steps, max(1, min(steps, multiprocessors() // max(1, pieces))))
 
 
 def splits_of(topk: int, share: int) -> int:
     return cdiv(max(1, chunks(topk, 0)), share)
 
 
-def scratch_bytes(w, blocks: int, asked: int) -> int:
+def scratch_bytes(w, blocks: int, asked: int, at_once: int = PAIR) -> int:
     """Bytes of the parts of workload `w` in `blocks` of heads; one split needs none."""
-    splits = splits_of(w.topk, share_of(w.topk, w.tokens * blocks, asked))
+    splits = splits_of(w.topk, share_of(w.topk, w.tokens * blocks, asked, at_once))
     return 4 * w.tokens * w.heads * splits * (LAYOUTS[w.layout].d_v + 1) if splits > 1 else 0
 
 
@@ -44,7 +44,9 @@ def refused(w, config) -> str | None:
     return rows_of_656(w)
 
 
-def split(kernel, x: Inputs, blocks: int, asked: int, **options) -> Output:
+def split(
+    kernel, x: Inputs, blocks: int, asked: int, at_once: int = PAIR, num_warps: int = 4, **options
+) -> Output:  # fmt: skip
     """Launch `kernel` over tokens, `blocks` of heads and splits; merge where there are several.
 
     Raises ValueError where 16-byte loads cannot read q or the cache.
@@ -54,7 +56,7 @@ def split(kernel, x: Inputs, blocks: int, asked: int, **options) -> Output:
     out = empty_out(x)
     if not tokens:
         return Output(out, x.out_lse)
-    share = share_of(topk, tokens * blocks, asked)
+    share = share_of(topk, tokens * blocks, asked, at_once)
     splits = splits_of(topk, share)
     to, lse, stride, sink = out, x.out_lse, x.out_lse.stride(0), x.attn_sink
     if splits > 1:
@@ -67,7 +69,7 @@ def split(kernel, x: Inputs, blocks: int, asked: int, **options) -> Output:
             heads, len(x.cache) * x.page_size, topk, x.indices.stride(0), x.cache.stride(0),
             x.row_stride, stride, splits, share * CHUNK, 0,
             FORM=(x.page_size, x.scale_format != ARBITRARY), HAS_LENGTH=x.topk_length is not None,
-            HAS_SINK=sink is not None, D=width, DC=out.shape[2], num_warps=4, **options,
+            HAS_SINK=sink is not None, D=width, DC=out.shape[2], num_warps=num_warps, **options,
         )  # fmt: skip
         if splits > 1:
             merged(Parts(left.partial, left.lse, x.attn_sink), out, x.out_lse)

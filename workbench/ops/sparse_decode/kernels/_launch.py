@@ -1,5 +1,6 @@
 """What a launch of each variant is given, in the order of its kernel; and how a call is split."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -44,6 +45,12 @@ def passes_of(scale_format: str) -> int:
     return 2 if scale_format == ARBITRARY else 1
 
 
+def rows_of(scale_format: str) -> int:
+    """Rows of a tile that a lane takes: with arbitrary scales three, and a tile is a power of two.
+    """
+    return 4 if scale_format == ARBITRARY else 1
+
+
 def constants(x: Inputs, config) -> dict:
     layout, passes = LAYOUTS[x.layout], passes_of(x.scale_format)
     return {
@@ -52,7 +59,7 @@ def constants(x: Inputs, config) -> dict:
         "FOOTER_BYTES": layout.footer_bytes, "ROPE_IN_V": layout.d_v > layout.nope,
         "PASSES": passes, "D_V": layout.d_v,
         "BLOCK_G": triton.next_power_of_2(layout.groups), "BLOCK_H": config.block_h,
-        "BLOCK_K": config.block_k // passes,
+        "BLOCK_K": config.block_k // rows_of(x.scale_format),
         "num_warps": config.num_warps, "num_stages": config.num_stages,
     }  # fmt: skip
 
@@ -94,17 +101,25 @@ def splits_of(x: Inputs, config) -> tuple[int, int]:
 
 
 def empty_out(x: Inputs) -> torch.Tensor:
-    """Memory for out [T, H, d_v]."""
+    """Memory for out [T, H, d_v]: the caller's where it keeps some."""
+    if x.memory is not None:
+        return x.memory.out
     tokens, heads, _ = x.q.shape
     return torch.empty(tokens, heads, LAYOUTS[x.layout].d_v, dtype=x.q.dtype, device=x.q.device)
 
 
 def scratch(x: Inputs, splits: int) -> Scratch:
+    """Memory for the parts: the caller's where it keeps some. Raises ValueError where that ends."""
     tokens, heads, _ = x.q.shape
-    of_parts = {"dtype": torch.float32, "device": x.q.device}
-    d_v = LAYOUTS[x.layout].d_v
-    return Scratch(torch.empty(tokens, heads, splits, d_v, **of_parts),
-                   torch.empty(tokens, heads, splits, **of_parts))  # fmt: skip
+    shape, d_v = (tokens, heads, splits), LAYOUTS[x.layout].d_v
+    lse, end = math.prod(shape) * d_v, math.prod(shape) * (d_v + 1)
+    if x.memory is None:
+        flat = torch.empty(end, dtype=torch.float32, device=x.q.device)
+    elif len(x.memory.parts) < end:
+        raise ValueError(f"{shape} parts take {end} numbers, the memory has {len(x.memory.parts)}")
+    else:
+        flat = x.memory.parts
+    return Scratch(flat[:lse].view(*shape, d_v), flat[lse:end].view(shape))
 
 
 def scratch_bytes(w, config) -> int:
@@ -118,7 +133,7 @@ def refused(w, config) -> str | None:
     """Why a config is none, or None."""
     if config.block_h < 16 or config.block_h > MOST_HEADS or config.block_h & config.block_h - 1:
         return f"block_h={config.block_h} is none of 16, 32, 64, {MOST_HEADS}"
-    least = 16 * passes_of(w.scale_format)
+    least = 16 * rows_of(w.scale_format)
     if config.block_k < least or CHUNK % config.block_k:
         return (f"block_k={config.block_k} does not divide chunks of {CHUNK} lanes, or is below "
                 f"{least} rows")  # fmt: skip

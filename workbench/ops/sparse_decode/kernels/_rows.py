@@ -2,7 +2,8 @@
 
 A row's codes become one bf16 row of 512 columns, and one product a tile gives its scores, another
 one its values. Under scales that are powers of two that row is exact. Other scales leave more
-digits than bf16 has: what it rounds away is a second row of the same tile.
+digits than bf16 has: what it rounds away is a second row of the same tile, and what that one leaves
+still counts in the scores, whose error is the error of `lse`.
 """
 
 import triton
@@ -93,56 +94,60 @@ def _fetched(
 
 @triton.jit
 def _rows(codes, scales, PASSES: tl.constexpr):
-    """What is multiplied [PASSES * BLOCK_K, WIDTH] bf16: rows, then what these left out."""
+    """(what is multiplied [PASSES * BLOCK_K, WIDTH] bf16: rows, then what these left out; what both
+    leave out [BLOCK_K, WIDTH], of one pass nothing)."""
     K: tl.constexpr = codes.shape[0]
     WIDTH: tl.constexpr = codes.shape[1] * codes.shape[2]
     codes = codes.to(tl.float8e4nv, bitcast=True)
     if PASSES == 1:
         rows = codes.to(tl.bfloat16) * scales.to(tl.bfloat16)[:, :, None]
+        last = tl.zeros([1], tl.bfloat16)  # in place of what there is not
     else:
         whole = codes.to(tl.float32) * scales[:, :, None]
         near = whole.to(tl.bfloat16)
-        rest = (whole - near.to(tl.float32)).to(tl.bfloat16)
+        left = whole - near.to(tl.float32)
+        rest = left.to(tl.bfloat16)
+        last = tl.reshape((left - rest.to(tl.float32)).to(tl.bfloat16), [K, WIDTH])
         rows = tl.permute(tl.join(near, rest), (3, 0, 1, 2))
-    return tl.reshape(rows, [PASSES * K, WIDTH])
+    return tl.reshape(rows, [PASSES * K, WIDTH]), last
 
 
 @triton.jit
 def _folded(
-    acc, acc_r, m, l, kept, q_c, q_r, rows, keys_r, valid,
+    acc, acc_r, m, l, kept, q_c, q_r, rows, last, keys_r, valid,
     scale_log2,
     ROPE_IN_V: tl.constexpr, PASSES: tl.constexpr,
 ):  # fmt: skip
     """The softmax state (acc, acc_r, m, l, kept), base 2, with a tile of rows folded in.
 
-    Everything is turned round: rows stand where queries would, so that few heads fill a tensor
-    core's tile, and one copy of the rows in shared memory serves both products. The running maximum
-    is a whole number: then a weight has the same digits whatever rows were met before, its rounding
-    to bf16 does not depend on the split, and rescaling is exact. `kept` is the share of a tile's
-    weights that rounding left, and acc is `kept` times the answers so far: a single row is exact.
+    The running maximum is a whole number: then a weight has the same digits whatever rows were met
+    before, its rounding to bf16 does not depend on the split, and rescaling is exact. `kept` is the
+    share of a tile's weights that rounding left, and acc is `kept` times the answers so far: a
+    single row is exact. Heads are rows of each product: with the cache's rows in their place, the
+    values turned round, Triton 3.6 reads other values for the second of two warp groups.
     """
     K: tl.constexpr = keys_r.shape[0]
     H: tl.constexpr = q_c.shape[0]
-    scores = tl.dot(rows, tl.trans(q_c))  # [PASSES * K, H]
+    scores = tl.dot(q_c, tl.trans(rows))  # [H, PASSES * K]
     if PASSES == 2:
-        scores = tl.sum(tl.reshape(scores, [2, K, H]), 0)
-    scores = tl.dot(keys_r, tl.trans(q_r), scores)
-    scores = tl.where(valid[:, None], scores * scale_log2, MASKED)
-    m_new = tl.maximum(m, tl.ceil(tl.max(scores, 0)))
-    p = tl.where(valid[:, None], tl.exp2(scores - m_new[None, :]), 0.0)
+        scores = tl.dot(q_c, tl.trans(last), tl.sum(tl.reshape(scores, [H, 2, K]), 1))
+    scores = tl.dot(q_r, tl.trans(keys_r), scores)
+    scores = tl.where(valid[None, :], scores * scale_log2, MASKED)
+    m_new = tl.maximum(m, tl.ceil(tl.max(scores, 1)))
+    p = tl.where(valid[None, :], tl.exp2(scores - m_new[:, None]), 0.0)
     alpha = tl.exp2(m - m_new)
     weights = p.to(tl.bfloat16)
-    exact, rounded = tl.sum(p, 0), tl.sum(weights.to(tl.float32), 0)
+    exact, rounded = tl.sum(p, 1), tl.sum(weights.to(tl.float32), 1)
     l = l * alpha + exact
     some = rounded > 0.0
     whole = tl.where(some, exact, 1.0)
-    scaled = (alpha * tl.where(some, rounded / (kept * whole), 1.0 / kept))[None, :]
+    scaled = (alpha * tl.where(some, rounded / (kept * whole), 1.0 / kept))[:, None]
     now = tl.where(some, rounded / whole, 1.0)
     if ROPE_IN_V:
-        acc_r = tl.dot(tl.trans(keys_r), weights, acc_r * scaled)
+        acc_r = tl.dot(weights, keys_r, acc_r * scaled)
     if PASSES == 2:
-        weights = tl.reshape(tl.broadcast_to(weights[None, :, :], [2, K, H]), [2 * K, H])
-    acc = tl.dot(tl.trans(rows), weights, acc * scaled)  # [BLOCK_G * GROUP, H]
+        weights = tl.reshape(tl.broadcast_to(weights[:, None, :], [H, 2, K]), [H, 2 * K])
+    acc = tl.dot(weights, rows, acc * scaled)  # [H, BLOCK_G * GROUP]
     return acc, acc_r, m_new, l, now
 
 
@@ -167,8 +172,8 @@ def attend(
     column, rotary = tl.arange(0, BLOCK_G * GROUP)[None, :], NOPE + tl.arange(0, ROPE)[None, :]
     q_c = tl.load(q + head * (NOPE + ROPE) + column, mask=inside & (column < NOPE), other=0.0)
     q_r = tl.load(q + head * (NOPE + ROPE) + rotary, mask=inside, other=0.0)
-    acc = tl.zeros([BLOCK_G * GROUP, BLOCK_H], tl.float32)
-    acc_r = tl.zeros([ROPE, BLOCK_H], tl.float32)
+    acc = tl.zeros([BLOCK_H, BLOCK_G * GROUP], tl.float32)
+    acc_r = tl.zeros([BLOCK_H, ROPE], tl.float32)
     m = tl.full([BLOCK_H], MASKED, tl.float32)
     l = tl.zeros([BLOCK_H], tl.float32)
     kept = tl.full([BLOCK_H], 1.0, tl.float32)
@@ -189,7 +194,7 @@ def attend(
         cache, extra_cache, token, valid, start, of_main, PAGE_STRIDE, ROW_STRIDE,
         EXTRA_PAGE_STRIDE, PAGE_SIZE, EXTRA_PAGE_SIZE, NOPE, ROPE, GROUP, FOOTER_BYTES, BLOCK_G,
     )  # fmt: skip
-    rows = _rows(codes, scales, PASSES)
+    rows, rest = _rows(codes, scales, PASSES)
     token, then = _listed(lanes, extra_lanes, start + BLOCK_K, of_main, counted, extra_counted,
                           TOKENS, EXTRA_TOKENS, BLOCK_K)  # fmt: skip
     for start in range(first * CHUNK, last, BLOCK_K):
@@ -202,17 +207,18 @@ def attend(
         token, later = _listed(lanes, extra_lanes, start + 2 * BLOCK_K, of_main, counted,
                                extra_counted, TOKENS, EXTRA_TOKENS, BLOCK_K)  # fmt: skip
         acc, acc_r, m, l, kept = _folded(
-            acc, acc_r, m, l, kept, q_c, q_r, rows, keys_r, valid, scale_log2, ROPE_IN_V,
+            acc, acc_r, m, l, kept, q_c, q_r, rows, rest, keys_r, valid, scale_log2, ROPE_IN_V,
             PASSES,
         )  # fmt: skip
         # carried as rows, not as codes: a product of what the loop carries reads shared memory,
         # one of what it has just computed holds it all in registers
-        rows, keys_r = _rows(codes, scales, PASSES), next_r
+        rows, rest = _rows(codes, scales, PASSES)
+        keys_r = next_r
         valid, then = then, later
     safe = tl.where(l == 0.0, 1.0, l)
-    whole = (1.0 / (safe * kept))[None, :]  # without a lane, acc is 0
+    whole = (1.0 / (safe * kept))[:, None]  # without a lane, acc is 0
     lse = tl.where(l == 0.0, -float("inf"), m + tl.log2(safe))
-    return tl.trans(acc * whole), tl.trans(acc_r * whole), lse
+    return acc * whole, acc_r * whole, lse
 
 
 @triton.jit

@@ -32,7 +32,7 @@ from ._whole import whole
 @dataclass(frozen=True)
 class Config:
     block_h: int = 16  # heads a program takes
-    block_k: int = 64  # rows of a tile: a lane is one, or two where scales are arbitrary
+    block_k: int = 64  # rows of a tile: a lane is one, or four where scales are arbitrary
     chunks_per_block: int = 0  # of 64 rows, that a program takes; 0: one program a multiprocessor
     num_warps: int = 8
     num_stages: int = 1  # the loop is its own pipeline

@@ -41,7 +41,7 @@ BLOCK_S = 4  # parts that are merged at a time
 @dataclass(frozen=True)
 class Config:
     block_h: int = 16  # heads a program takes
-    block_k: int = 64  # rows of a tile: a lane is one, or two where scales are arbitrary
+    block_k: int = 64  # rows of a tile: a lane is one, or four where scales are arbitrary
     chunks_per_block: int = 0  # of 64 rows, that a program takes; 0: one program a multiprocessor
     num_warps: int = 8
     num_stages: int = 1  # the loop is its own pipeline
@@ -99,8 +99,10 @@ def _last_merges_kernel(
 def counters(x: Inputs, config: Config) -> torch.Tensor:
     """A counter [T * blocks of heads] int32 for each merge, at 0, as every call leaves it."""
     tokens, heads, _ = x.q.shape
-    blocks = triton.cdiv(heads, config.block_h)
-    return torch.zeros(tokens * blocks, dtype=torch.int32, device=x.q.device)
+    count = tokens * triton.cdiv(heads, config.block_h)
+    if x.memory is not None:
+        return x.memory.counters[:count]
+    return torch.zeros(count, dtype=torch.int32, device=x.q.device)
 
 
 def launch(
