@@ -10,6 +10,7 @@ from . import (
     comparisons,
     compile,
     demo,
+    dispatch,
     exchange,
     gates,
     kernels,
@@ -33,7 +34,7 @@ app = typer.Typer(
 )
 for _module in (
     machine, kernels, compile, records, comparisons, gates, claims, models, step, profile,
-    selections, exchange, notebooks, demo,
+    dispatch, selections, exchange, notebooks, demo,
 ):  # fmt: skip
     _module.register(app)
 

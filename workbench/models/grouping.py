@@ -125,7 +125,7 @@ def _best(rows: pd.DataFrame) -> dict:
     arms = arms.sort_values(["us", "group"], kind="stable")
     best = arms.iloc[0]
     other = arms[arms["group"] != best["group"]].iloc[0]
-    over = _over(turns, other.name, best.name)
+    over = ratio_of(turns, other.name, best.name)
     known = noise_of(rows)
     found = {"group": best["group"], "arm": best.name, "us": best["us"],
              "next_group": other["group"], "next_arm": other.name, "next_ratio": over.value,
@@ -134,7 +134,7 @@ def _best(rows: pd.DataFrame) -> dict:
     single, shared = arms[arms["group"] == 1], arms[arms["group"] > 1]
     told = {best.name, other.name}
     if len(single):
-        gain = _over(turns, single.index[0], shared.index[0])
+        gain = ratio_of(turns, single.index[0], shared.index[0])
         found |= {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
         told |= {single.index[0], shared.index[0]}
     counted = arms[arms["floor"].notna()].sort_values(["floor", "group", "us"], kind="stable")
@@ -152,7 +152,7 @@ def noise_of(rows: pd.DataFrame) -> float:
     return noise(twins["median_us"], twins["twin_median_us"]) if len(twins) else math.nan
 
 
-def _over(turns: pd.DataFrame, a: str, b: str) -> Ratio:
+def ratio_of(turns: pd.DataFrame, a: str, b: str) -> Ratio:
     """Time of arm a over that of b: by the blocks in which both took turns, or else by all."""
     pairs = turns[[a, b]].dropna()
     if len(pairs) > 1:
