@@ -1,9 +1,9 @@
 """Faults that others met in kernels of this kind, one test a kind; ids name the report's row.
 
-Areas B (sparse prefill and its union) and F (toolchain); test_offsets.py holds areas A and E. Every
-run of the gate refuses a read of the device on the host (B09). Where a report falls back to another
-kernel, this code says `unsupported`; where it asks for equal bits after another order of summation,
-the rounding budget of the op decides.
+Areas B (sparse prefill and its union) and F (toolchain); test_offsets.py holds areas A and E,
+test_fp8_reports.py B and C out of fp8 caches. Every run of the gate refuses a read of the device on
+the host (B09). Where a report falls back to another kernel, this code says `unsupported`; where it
+asks for equal bits after another order of summation, the rounding budget of the op decides.
 """
 
 import ast

@@ -67,7 +67,7 @@ def test_a_flagged_point_is_drawn_hollow(hot):
 
 
 def test_figures_of_the_repository_are_drawn_from_its_records(table, tmp_path):
-    made = figures.draw_all(table, tmp_path)
+    made = sorted(figures.draw_all(table, tmp_path) + figures.draw_computed(tmp_path))
     shown = sorted((RECORDS.parents[1] / "figures").glob("[!c]*.svg"))
     assert sorted(p.name for p in made) == [p.name for p in shown]
     results = (RECORDS.parents[1] / "claims").glob("*.json")

@@ -46,17 +46,8 @@ def passes(v, x, expected=None):
     assert verdict.passed, f"{v.name}: {verdict}"
 
 
-# no shrinking: a workload is small, and each try takes a tenth of a second. Always the same draws:
-# where tokens of one row, which bf16 holds exactly, stand beside one of two, the budget is theirs.
-@settings(
-    deadline=None,
-    max_examples=100,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-)
-@given(data=st.data(), model=st.sampled_from(sorted(MODELS)))
-def test_a_random_workload(data, model):
-    """100 small ones of all model types, layouts' strides and page sizes."""
+def a_random_workload(data, model):
+    """One of the model, its layout's strides and page sizes, through the gate."""
     one_of = lambda *values: data.draw(st.sampled_from(values))  # noqa: E731
     w = replace(
         MODELS[model], tokens=one_of(1, 2, 3), heads=one_of(1, 8, 12, 16),
@@ -75,6 +66,26 @@ def test_a_random_workload(data, model):
     v = DOT if model == "DOTS3_SWA" else one_of(DOT, OP.variants["dequant_then_bf16"])
     verdict = check(v, w, device=DEVICE)
     assert verdict.passed, f"{v.name} on {w}: {verdict}"
+
+
+# no shrinking: a workload is small, and each try takes a tenth of a second. Always the same draws:
+# where tokens of one row, which bf16 holds exactly, stand beside one of two, the budget is theirs.
+SAME_DRAWS = settings(
+    deadline=None, derandomize=True, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)
+
+
+@settings(SAME_DRAWS, max_examples=100)
+@given(data=st.data(), model=st.sampled_from(sorted(MODELS)))
+def test_a_random_workload(data, model):
+    a_random_workload(data, model)
+
+
+@pytest.mark.slow
+@settings(SAME_DRAWS, max_examples=1000)
+@given(data=st.data(), model=st.sampled_from(sorted(MODELS)))
+def test_a_thousand_random_workloads(data, model):
+    a_random_workload(data, model)
 
 
 @models

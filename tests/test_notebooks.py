@@ -20,6 +20,7 @@ SMALL = {
     "01_page_split": {"suite": "edges", "variants": ["eager_full", "eager_masked"]},
     "02_union_overlap": {"suite": "edges", "churn": [0.25]},
     "03_prefill_latency": {"suite": "edges", "variants": ["eager", "eager_union"], "churn": [0.3]},
+    "04_swapab": {"variants": ["eager"], "tokens": [2, 4], "heads": [8], "blocks": 1},
 }
 
 
@@ -77,7 +78,7 @@ def test_the_crossover_notebook_measures_a_claim_here(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     Path("mine.yaml").write_text(CLAIM)
     given = {"measure": True, "device": "cpu", "claim_file": "mine.yaml", "to": "r.jsonl"}
-    execute(ROOT / "notebooks/04_crossover.ipynb", Path("out.ipynb"), given)
+    execute(ROOT / "notebooks/07_crossover.ipynb", Path("out.ipynb"), given)
     rows = [json.loads(line) for line in Path("r.jsonl").read_text().splitlines()]
     assert sorted((r["block"], r["variant"]) for r in rows) == [
         (0, "eager_full"), (0, "eager_masked"), (1, "eager_full"), (1, "eager_masked")

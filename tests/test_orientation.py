@@ -4,15 +4,20 @@ There is no GPU for most of this: the text of the kernel is run on tensors, on e
 is claimed of SM120 is read from the code that is compiled for it.
 """
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from emulated_gluon import run
 
+from workbench.compare import relative_l2
 from workbench.compiled import table
+from workbench.compiled.cache import KINDS
 from workbench.layouts import LAYOUTS
 from workbench.models.ledger import ledger
+from workbench.models.quantised_error import Arithmetic, answers
 from workbench.op import Tile
 from workbench.ops import OPS
 from workbench.ops.fp8_prefill.kernels import _mma, _operands
@@ -99,6 +104,19 @@ def test_a_copy_that_is_not_waited_for_is_seen(monkeypatch):
     assert verdict("swapab", SMALL).status == "incorrect"
 
 
+@pytest.mark.parametrize("name, arithmetic", [
+    ("swapab_fp8", Arithmetic("fp8", "fp8", 2)), ("mg_fp8", Arithmetic("fp8", "fp8", 2)),
+    ("swapab", Arithmetic()), ("mg", Arithmetic(passes=2)),
+], ids=lambda a: a if isinstance(a, str) else "")  # fmt: skip
+def test_the_error_that_is_computed_without_a_kernel_is_the_kernels(name, arithmetic):
+    """Against the answer of what is stored, queries unrounded: not the question of the gate."""
+    v, x = OP.variants[name], OP.make_inputs(SMALL, "cpu")
+    exact, passes = OP.reference(x).out, arithmetic.passes
+    (out,) = answers(x, [arithmetic])
+    of_kernel = relative_l2(v(x, replace(v.config, passes=passes)).out, exact)
+    assert relative_l2(out, exact) == pytest.approx(of_kernel, rel=0.05)
+
+
 def test_queries_in_e4m3_are_bf16_numbers_again():
     x = OP.make_inputs(SMALL, "cpu")
     once = _mma.quantised_query(x)
@@ -127,6 +145,22 @@ def test_pages_at_odd_places_are_refused():
         OP.variants["swapab"](x._replace(cache=cache))
 
 
+COMMITTED = Path(__file__).parents[1] / "traces/compiled/fp8_prefill.json"
+
+
+def as_committed(found: dict) -> None:
+    """What figures and notebook 04 show is what this compiles to. After a change of the kernel:
+
+    workbench compile fp8_prefill --arch sm_90,sm_100,sm_120 -w tokens=16 -w rows=4096
+    -w heads=64,128 --json > traces/compiled/fp8_prefill.json
+    """
+    same = ("variant", "arch", "workload", "config")
+    (kept,) = (row for row in json.loads(COMMITTED.read_text())
+               if all(row[name] == found[name] for name in same))  # fmt: skip
+    changed = {name: (kept[name], found[name]) for name in KINDS if kept[name] != found[name]}
+    assert not changed, f"{found['variant']} {found['arch']}: {changed}"
+
+
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
     """Rows by (variant, heads) of what is compiled for an architecture."""
@@ -151,6 +185,7 @@ def test_what_sm120_makes_of_each_orientation(heads, compiled):
     rows = compiled("sm_120", FP8, heads)
     swapped, mg, upright = (rows[name, heads] for name in FP8)
     for row in (swapped, mg, upright):
+        as_committed(row)
         assert row["fits"] and row["shared_bytes"] <= SM120_BYTES, row["why"]
         assert set(row["mma"]) == {"QMMA.16832", "HMMA.16816"}  # codes; rotary values
     for row in (swapped, mg):
@@ -169,6 +204,7 @@ def test_what_sm120_makes_of_each_orientation(heads, compiled):
 def test_hopper_holds_two_orientations_in_registers(compiled):
     rows = compiled("sm_90", ("swapab", "mg"))
     for row in rows.values():
+        as_committed(row)
         assert row["fits"] and row["stack_bytes"] == 0 and row["registers"] <= 255, row["why"]
         assert row["mma"] == {"HMMA.16816": row["hot_loop"]["HMMA"]} == {"HMMA.16816": 272}
     # widening: each warp its own copy of all codes, or of its own share

@@ -1,6 +1,7 @@
 """The README is true: its commands run, its numbers are medians of committed records."""
 
 import functools
+import json
 import math
 import re
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from workbench import claims, comparison, evidence, record
+from workbench.models import orientation
 from workbench.ops import OPS
 
 ROOT = Path(__file__).parents[1]
@@ -214,3 +216,19 @@ def test_what_the_readme_says_of_the_union_past_its_crossing():
     assert min(near) > 0.98 and max(near) < 1.0
     assert all(0.72 < r < 0.76 for r in far)
     assert "level or up to 2 % ahead" in " ".join(README.split())
+
+
+def test_what_the_readme_says_of_the_orientations_is_what_was_compiled():
+    rows = json.loads((ROOT / "traces/compiled/fp8_prefill.json").read_text())
+    of = {(a.variant, a.arch): a for a in orientation.accounts(rows) if a.heads == 64}
+    new, old = [[of[f"{name}{suffix}", arch] for name in ("swapab", "mg")]
+                for suffix, arch in (("_fp8", "sm_120"), ("", "sm_90"))]  # fmt: skip
+    said = " ".join(README.split())
+    for told in (
+        "`swapab_fp8` issues {:.0f} warp instructions a cache row, `mg_fp8` {:.0f},".format(
+            *(a.instructions for a in new)),
+        "waits at {:g} barriers for 64 rows in place of {:g}.".format(*(a.barriers for a in new)),
+        "`swapab` makes each code one {} times, `mg` {} times:".format(*(a.widened for a in old)),
+        "{:.0f} warp instructions a row against {:.0f}.".format(*(a.instructions for a in old)),
+    ):  # fmt: skip
+        assert told in said

@@ -86,7 +86,10 @@ def figures(
     to: Annotated[Path, typer.Option(help="Folder of the figures.")] = Path("figures"),
     json: o.AsJson = False,
 ) -> int:
-    """Draw every figure that the records allow, one set a device and clock; and every claim's."""
+    """Draw every figure that the records allow, one set a device and clock.
+
+    Without files, those of claims, of compiled kernels and of rounding, too.
+    """
     from .. import figures as f
     from ..evidence import load
     from ..record import found
@@ -95,7 +98,7 @@ def figures(
     with o.waiting("drawing"):
         made = f.draw_all(load(*files), to)
         if not records:
-            made += _claims(to)
+            made += f.draw_computed(to) + _claims(to)
     if json:
         o.print_json([str(path) for path in made])
     else:

@@ -6,11 +6,18 @@ samples, points their median; a point whose record carries a flag is drawn hollo
 
 from .compiled import compiled as compiled
 from .files import draw_all as draw_all
+from .files import draw_computed as draw_computed
 from .files import save as save
 from .floors import floors as floors
+from .fp8 import along_tokens as along_tokens
+from .fp8 import crossings as crossings
+from .fp8 import fp8_prefill as fp8_prefill
+from .fp8 import measured_ratios as measured_ratios
+from .fp8 import ratio_table as ratio_table
 from .groups import best_groups as best_groups
 from .groups import group_gain as group_gain
 from .maps import ratio_map as ratio_map
+from .orientations import orientations as orientations
 from .overlap import union_curves as union_curves
 from .overlap import union_overlay as union_overlay
 from .overlap import union_ratio as union_ratio
@@ -18,6 +25,7 @@ from .play import union_play as union_play
 from .play import union_playground as union_playground
 from .ratios import forest as forest
 from .ratios import ratio_line as ratio_line
+from .rounding import rounding as rounding
 from .steps import step_cost as step_cost
 from .timeline import timeline as timeline
 from .times import curves as curves

@@ -1,5 +1,6 @@
 """From a table of records to files: every figure that it allows."""
 
+import json
 import os
 from pathlib import Path
 
@@ -7,11 +8,15 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..models.quantised_error import study
 from ..models.step import FLOOR
-from ..record import slug
+from ..record import found, slug
 from .axes import STYLE
+from .fp8 import along_tokens, fp8_prefill
 from .groups import best_groups, group_gain
+from .orientations import orientations
 from .overlap import union_ratio
+from .rounding import rounding
 from .steps import step_cost
 from .times import ladder, latency, page_split_cost, page_split_share, paged_read_cost
 
@@ -23,8 +28,10 @@ KINDS = {
     "page_split_share": (page_split_share, "page_split", lambda t: t["workload.touch"] == "share"),
     "paged_read_cost": (paged_read_cost, "paged_read", lambda t: t["op"].notna()),
     "step_cost": (step_cost, "decode_split_step", lambda t: t["arm"] == FLOOR),
+    "fp8_prefill": (fp8_prefill, "fp8_prefill", lambda t: t.index.isin(along_tokens(t).index)),
     "group_gain": (group_gain, "sparse_prefill", lambda t: best_groups(t)["group"].notna()),
 }
+COMPILED = "traces/compiled/fp8_prefill.json"  # what `compile --json` printed
 
 
 def draw_all(table: pd.DataFrame, to: Path) -> list[Path]:
@@ -39,6 +46,14 @@ def draw_all(table: pd.DataFrame, to: Path) -> list[Path]:
     if any(c.startswith("statistics.union_ratio.") for c in table.columns):
         made.append(save(union_ratio(table), "union_ratio", to))
     return made
+
+
+def draw_computed(to: Path) -> list[Path]:
+    """Figures that need no record: fp8 prefill as compiled for each architecture, its rounding."""
+    rows = json.loads(found(COMPILED).read_text())
+    archs = dict.fromkeys(r["arch"] for r in rows if r.get("mma"))
+    made = [save(orientations(rows, arch), f"orientations_{arch}", to) for arch in archs]
+    return [*made, save(rounding(study()), "rounding", to)]
 
 
 def save(figure: Figure, name: str, to: Path = Path("figures")) -> Path:

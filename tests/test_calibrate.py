@@ -1,0 +1,240 @@
+"""The chunk model out of records: constants come back, picks are judged where they were not fitted.
+
+Times are planted: those of the model with constants of our own, and a noise that is known.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_dispatch_table import GPU, OP, one
+from typer.testing import CliRunner
+
+from workbench import record
+from workbench.cli import app
+from workbench.models.dispatch_table import read
+from workbench.models.makespan import Call, Constants, chunks_of, predicted_s
+from workbench.models.splits import COUNTS, PLACES
+
+SMS = 132
+H200 = replace(GPU, multiprocessors=SMS)
+REAL = {"split_k_wgmma": (Constants(3e-13, 5e-11, 3e-6), 64),
+        "split_k": (Constants(4e-13, 9e-11, 5e-6), 16)}  # fmt: skip
+ALL_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+def us(variant: str, place: dict, count: int) -> float:
+    constants, block_h = REAL[variant]
+    call = Call(place["tokens"], place["heads"], chunks_of(place.get("topk", 2048)), 64 * 656,
+                block_h)  # fmt: skip
+    return predicted_s(call, min(count, call.chunks), constants, SMS) * 1e6
+
+
+def timed(variant: str, place: dict, count: int, factor: float = 1.0, **changes):
+    config = dict(vars(OP.variants[variant].config)) | {"chunks_per_block": count}
+    place = {"padding": "mixed", **place}
+    return one(variant, us(variant, place, count or 8) * factor, workload=place, config=config,
+               environment=H200, **changes)  # fmt: skip
+
+
+def swept(variant: str, place: dict, counts=ALL_COUNTS, noise: float = 0.0) -> list:
+    return [timed(variant, place, n, 1 + noise * (-1) ** i) for i, n in enumerate(counts)]
+
+
+SIX = [m for place in PLACES for m in swept("split_k_wgmma", place, COUNTS, 0.02)]
+OTHERS = [{"tokens": tokens, "heads": heads, "topk": topk}
+          for tokens in (1, 16, 96) for heads in (16, 128) for topk in (512, 2048)]  # fmt: skip
+
+
+def call(*words):
+    return CliRunner().invoke(app, ["dispatch", *map(str, words)])
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    record.append(Path("r.jsonl"), *SIX)
+    return tmp_path
+
+
+def constants(done) -> dict[str, Constants]:
+    return {row["variant"]: Constants(**row["constants"]) for row in json.loads(done.stdout)}
+
+
+def close(found: Constants, real: Constants, to: float) -> bool:
+    return all(getattr(found, n) == pytest.approx(getattr(real, n), rel=to) for n in vars(real))
+
+
+def test_constants_come_back_from_six_noisy_times(here):
+    done = call("calibrate", "r.jsonl", "--json")
+    (told,) = json.loads(done.stdout)
+    assert done.exit_code == 0 and close(constants(done)["split_k_wgmma"],
+                                         REAL["split_k_wgmma"][0], 0.15)  # fmt: skip
+    assert (told["layout"], told["multiprocessors"], told["refused"]) == ("inline_656", SMS, None)
+    assert len(told["points"]) == 6 and told["relative_rms"] < 0.03
+    assert all(p["modelled_us"] == pytest.approx(p["us"], rel=0.1) for p in told["points"])
+    shown = call("calibrate", "r.jsonl").stdout
+    assert "a GPU" in shown and "132 multiprocessors" in shown and "split_k_wgmma" in shown
+
+
+def test_each_variant_has_constants_of_its_own_whatever_else_was_timed(here):
+    place = PLACES[0]
+    other_tile = timed("split_k", place, 4, 9.0)
+    other_tile = replace(other_tile, config=other_tile.config | {"block_h": 32})
+    by_rule = timed("split_k", place, 0, 9.0)
+    eager = one("eager", 900.0, workload={**place, "padding": "mixed"}, config={}, environment=H200)
+    record.append(Path("r.jsonl"), other_tile, by_rule, eager,
+                  *(m for place in PLACES for m in swept("split_k", place, COUNTS)))  # fmt: skip
+    found = constants(call("calibrate", "r.jsonl", "--json"))
+    assert close(found["split_k"], REAL["split_k"][0], 0.01) and len(found) == 2
+    only = call("calibrate", "r.jsonl", "--variant", "split_k", "--json")
+    assert set(constants(only)) == {"split_k"}
+
+
+def test_without_the_named_places_three_others_are_taken(here):
+    record.append(Path("o.jsonl"), *(m for p in OTHERS for m in swept("split_k", p)))
+    (told,) = json.loads(call("calibrate", "o.jsonl", "--json").stdout)
+    taken = [(p["tokens"], p["heads"], p["topk"], p["chunks_per_block"]) for p in told["points"]]
+    assert [t[2:] for t in taken] == [(2048, 1), (2048, 32)] * 3
+    assert [t[:2] for t in taken[::2]] == [(1, 16), (96, 16), (96, 128)]
+    assert close(Constants(**told["constants"]), REAL["split_k"][0], 0.05)
+
+
+def test_constants_go_into_a_table_and_leave_the_rest_of_it(here):
+    assert call("calibrate", "r.jsonl", "-o", "new.json").exit_code == 0
+    made = read("new.json")
+    assert len(made.entries) == len(PLACES) and made.model.multiprocessors == SMS
+    assert made.model.layouts["split_k_wgmma inline_656"].good
+    record.append(Path("k.jsonl"), *(m for p in PLACES for m in swept("split_k", p, COUNTS)))
+    assert call("k.jsonl", "-o", "t.json").exit_code == 0
+    before = read("t.json")
+    for path in ("k.jsonl", "r.jsonl"):
+        assert call("calibrate", path, "-o", "t.json").exit_code == 0
+    after = read("t.json")
+    assert after.entries == before.entries
+    assert set(after.model.layouts) == {"split_k inline_656", "split_k_wgmma inline_656"}
+
+
+def test_a_model_that_does_not_hold_is_refused_in_a_line(here):
+    wild = [timed("split_k", p, n, 5.0 ** (-1) ** (i + n // 16)) for i, p in enumerate(PLACES)
+            for n in COUNTS]  # fmt: skip
+    record.append(Path("w.jsonl"), *wild)
+    done = call("calibrate", "w.jsonl", "-o", "t.json")
+    (said,) = done.stderr.strip().splitlines()
+    assert done.exit_code == 1 and "split_k inline_656: a relative rms of" in said
+    assert not Path("t.json").exists() and "refused" in done.stdout
+    both = call("calibrate", "w.jsonl", "r.jsonl", "-o", "t.json")
+    assert both.exit_code == 1 and set(read("t.json").model.layouts) == {"split_k_wgmma inline_656"}
+
+
+def test_too_few_points_are_told_in_a_line(here):
+    record.append(Path("f.jsonl"), *swept("split_k", PLACES[0], COUNTS))
+    done = call("calibrate", "f.jsonl")
+    assert done.exit_code == 2 and "2 times with a chunks_per_block do not" in done.stderr
+    both = call("calibrate", "f.jsonl", "r.jsonl")
+    assert both.exit_code == 1 and "too few" in both.stdout
+    assert len(both.stderr.strip().splitlines()) == 1
+
+
+def test_picks_are_judged_where_they_were_not_fitted(here):
+    """The times are the model's: a pick is the best, and the variant's own rule (8) is not."""
+    others = [m for p in OTHERS for m in [*swept("split_k_wgmma", p),
+                                          timed("split_k_wgmma", p, 0)]]  # fmt: skip
+    record.append(Path("o.jsonl"), *others)
+    done = call("splits", "r.jsonl", "o.jsonl", "--json")
+    told = json.loads(done.stdout)
+    (summary,) = told["summary"]
+    assert done.exit_code == 0 and summary["places"] == len(OTHERS) == len(told["places"])
+    assert summary["ratio"]["within"] == 1.0 and summary["ratio"]["worst"] < 1.05
+    assert summary["rule_ratio"]["worst"] > 1.2 > summary["refined_ratio"]["worst"]
+    assert not any({"tokens": p["tokens"], "heads": p["heads"]} in PLACES for p in told["places"])
+    for p in told["places"]:
+        chunks = chunks_of(p["topk"])
+        best = min((us("split_k_wgmma", p, n), -n) for n in ALL_COUNTS if n <= chunks)
+        assert p["best_us"] == pytest.approx(best[0]) and 1 <= p["refined_ratio"] <= p["ratio"]
+    shown = call("splits", "r.jsonl", "o.jsonl").stdout
+    assert "tokens=96" in shown and "12 places: pick 100% within 1.10x" in shown
+
+
+def test_a_wrong_pick_is_seen_and_what_refining_finds(here):
+    """One count within 6 of the pick is made twice as fast, one further off ten times."""
+    place, times = {"tokens": 96, "heads": 64}, {}
+    for n in range(1, 33):
+        times[n] = us("split_k_wgmma", place, n)
+    picked = min(times, key=lambda n: (times[n], -n))
+    near, far = picked - 5, picked - 8
+    factors = {near: 0.5, far: 0.1}
+    record.append(Path("o.jsonl"), *(timed("split_k_wgmma", place, n, factors.get(n, 1.0))
+                                     for n in times))  # fmt: skip
+    (found,) = json.loads(call("splits", "r.jsonl", "o.jsonl", "--json").stdout)["places"]
+    assert (found["pick"], found["wanted"]) == (picked, picked)
+    assert (found["refined"], found["best"]) == (near, far)
+    assert found["ratio"] == pytest.approx(times[picked] / times[far] * 10)
+    assert found["refined_ratio"] == pytest.approx(times[near] / times[far] * 5)
+
+
+def test_a_pick_is_among_what_was_measured_and_what_it_would_be_is_told(here):
+    place = {"tokens": 96, "heads": 64}
+    record.append(Path("o.jsonl"), *swept("split_k_wgmma", place, (1, 2)))
+    (found,) = json.loads(call("splits", "r.jsonl", "o.jsonl", "--json").stdout)["places"]
+    assert found["pick"] == 2 < 8 < found["wanted"] and found["rule_ratio"] is None
+
+
+BAD = {
+    "no counts": (["calibrate", "none.jsonl"], "none.jsonl"),
+    "no GPU": (["calibrate", "--measure", "--device", "cpu"], "--measure needs a GPU"),
+    "another variant": (["calibrate", "r.jsonl", "--variant", "split"], "'split'"),
+    "a folder": (["calibrate", "r.jsonl", "-o", "."], ". is a folder"),
+    "no table": (["calibrate", "r.jsonl", "-o", "r.jsonl"], "r.jsonl is no dispatch table"),
+    "nothing else": (["splits", "r.jsonl"], "no place is left"),
+    "a clock": (["splits", "r.jsonl", "--clock", "events"], "'events'"),
+    "only rules": (["calibrate", "z.jsonl"], "no time with a chunks_per_block"),
+    "a processor": (["calibrate", "p.jsonl"], "0 multiprocessors"),
+    "another device's": (["calibrate", "p.jsonl", "r.jsonl", "-o", "t.json"], "--device-name"),
+}
+
+
+@pytest.mark.parametrize("words, said", BAD.values(), ids=BAD)
+def test_bad_input_is_told_in_a_line(here, words, said):
+    record.append(Path("z.jsonl"), timed("split_k", PLACES[0], 0))
+    slow = replace(H200, multiprocessors=0, device="a processor")
+    record.append(Path("p.jsonl"), *(replace(m, environment=slow) for m in SIX))
+    done = call(*words)
+    lines = done.stderr.strip().splitlines()
+    assert (done.exit_code, len(lines)) == (2, 1) and said in lines[0], done.output
+
+
+def test_a_table_of_another_device_is_left_as_it_is(here):
+    assert call("calibrate", "r.jsonl", "-o", "t.json").exit_code == 0
+    before = Path("t.json").read_bytes()
+    record.append(Path("o.jsonl"), *(replace(m, environment=replace(H200, device="another"))
+                                     for m in SIX))  # fmt: skip
+    done = call("calibrate", "o.jsonl", "-o", "t.json")
+    assert done.exit_code == 2 and "is of device 'a GPU', these records of 'another'" in done.stderr
+    assert Path("t.json").read_bytes() == before
+
+
+def test_measuring_goes_through_a_study_and_asks_for_six_points(here, monkeypatch):
+    """The study is a stand-in that times by the model: no GPU is here."""
+    from workbench import machine, study
+
+    asked = []
+
+    def run(arms, workloads, *, clocks, device, budget_s, to, **rest):
+        for w in workloads:
+            for arm in arms:
+                asked.append((w.tokens, w.heads, dict(arm.changes)["chunks_per_block"]))
+                m = timed(arm.variant.name, {"tokens": w.tokens, "heads": w.heads}, asked[-1][2])
+                record.append(to, m)
+                yield m
+
+    monkeypatch.setattr(study, "run", run)
+    monkeypatch.setattr(machine, "resolve_device", lambda device: "cuda")
+    monkeypatch.setattr(machine, "environment", lambda device: H200)
+    done = call("calibrate", "--measure", "--variant", "split_k", "--json")
+    assert done.exit_code == 0 and close(constants(done)["split_k"], REAL["split_k"][0], 0.01)
+    assert sorted(asked) == sorted((p["tokens"], p["heads"], n) for p in PLACES for n in COUNTS)
+    assert len(record.rows("runs/calibration.jsonl")) == 6
+    refused = call("calibrate", "--measure", "--variant", "single_pass")
+    assert refused.exit_code == 2 and "'single_pass'" in refused.stderr
