@@ -201,7 +201,7 @@ def test_a_rounding_that_is_declared_is_judged_by_its_own_answer():
 
 def test_one_pass_rounds_an_arbitrary_scale_where_one_row_has_all_the_weight():
     w = replace(GLM, tokens=3, heads=16, topk=1, rows=20, law="uniform", length="ragged",
-                padding="mixed", wild=True, zeros=0.5, seed=114)  # fmt: skip
+                padding="mixed", wild=True, zeros=0.5, seed=45)  # fmt: skip
     v = OP.variants["dequant_dot"]
     assert check(v, w, device=DEVICE).passed
     verdict = check(v, w, replace(v.config, arbitrary_passes=1), device=DEVICE)

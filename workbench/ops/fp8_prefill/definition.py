@@ -74,16 +74,16 @@ def sources(x: Inputs) -> tuple[Source, ...]:
 
 
 def make_inputs(w: Workload, device: str) -> Inputs:
-    """Draw the tensors of `w`, on the CPU: equal workloads give equal tensors on every device."""
+    """Draw the tensors of `w`: equal workloads give equal numbers on every device."""
     gen = torch.Generator().manual_seed(w.seed)
     layout = LAYOUTS[w.layout]
     places = selections.positions(
         w.tokens, w.cache_rows, w.first_position, w.position_stride, w.requests
     )
     q = torch.randn(w.tokens, w.heads, layout.d_qk, generator=gen).bfloat16()
-    main, extra = pools.drawn(w, places, gen), pools.Pool(None, None, None)
+    main, extra = pools.drawn(w, places, gen, device), pools.Pool(None, None, None)
     if w.extra_topk:
-        extra = pools.drawn(w.extra(), w.extra_positions(places), gen)
+        extra = pools.drawn(w.extra(), w.extra_positions(places), gen, device)
     sink = None
     if w.sink == "random":
         sink = 2 * torch.randn(w.heads, generator=gen)

@@ -5,6 +5,7 @@ scale, a part of a float32. So rows that no token selects, the padding of rows a
 byte of a footer all turn an answer that reads them into NaN.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from ... import layouts, selections
 from ...layouts import LAYOUTS
 
 POISON = 0xFF
+BLOCK = 4096  # rows that are drawn by a generator of their own: threads share the work out
 MAGNITUDES = (0.5, 1.0, 2.0)  # of groups: neighbours' scales differ, most of the time
 
 
@@ -22,8 +24,10 @@ class Pool(NamedTuple):
     topk_length: torch.Tensor | None  # [T] int32
 
 
-def drawn(w, positions: torch.Tensor, gen: torch.Generator) -> Pool:
-    """The pool of `w` and what queries at `positions` [T] of its rows select, on the CPU.
+def drawn(w, positions: torch.Tensor, gen: torch.Generator, device: str = "cpu") -> Pool:
+    """The pool of `w`, on `device`, and what queries at `positions` [T] of its rows select.
+
+    Numbers are drawn on the CPU: they are the same on every device.
 
     Reads the selection fields of `w`, `layout`, `scale_format`, `page_size`, `row_stride`,
     `padded`, `null_page` and `zeros`. The rows' pages lie in the pool in any order; behind a null
@@ -43,14 +47,26 @@ def drawn(w, positions: torch.Tensor, gen: torch.Generator) -> Pool:
     selected = torch.zeros(pages * size, dtype=torch.bool)
     selected[indices[valid].long()] = True
     (token,) = selected.nonzero(as_tuple=True)  # a pool's other rows are never read: no numbers
-    values = torch.randn(len(token), layout.d_qk, generator=gen)
-    _vary(values[:, : layout.nope].unflatten(-1, (-1, layout.group)), w.zeros, gen)
     stride = layouts.page_stride(layout, size, w.padded, w.row_stride)
-    whole = torch.full((pages, stride), POISON, dtype=torch.uint8)
-    found = layouts.quantise(layout, values, w.scale_format)
-    for view, field in zip(layouts.places(layout, whole, size, w.row_stride), found, strict=True):
-        view[token // size, token % size] = field.contiguous().view(torch.uint8)
+    whole = torch.full((pages, stride), POISON, dtype=torch.uint8, device=device)
+    views = layouts.places(layout, whole, size, w.row_stride)
+    blocks = token.split(BLOCK)
+    seeds = torch.randint(2**62, (len(blocks),), generator=gen).tolist()
+    with ThreadPoolExecutor() as threads:
+        numbers = threads.map(lambda part, seed: _numbers(w, len(part), seed), blocks, seeds)
+        for part, found in zip(blocks, numbers, strict=True):
+            part = part.to(device)
+            for view, field in zip(views, found, strict=True):
+                view[part // size, part % size] = field.contiguous().view(torch.uint8).to(device)
     return Pool(whole[:, : layouts.page_bytes(layout, size, w.row_stride)], indices, length)
+
+
+def _numbers(w, rows: int, seed: int) -> layouts.Tokens:
+    """`rows` tokens of a pool, quantised."""
+    layout, gen = LAYOUTS[w.layout], torch.Generator().manual_seed(seed)
+    values = torch.randn(rows, layout.d_qk, generator=gen)
+    _vary(values[:, : layout.nope].unflatten(-1, (-1, layout.group)), w.zeros, gen)
+    return layouts.quantise(layout, values, w.scale_format)
 
 
 def _vary(groups: torch.Tensor, zeros: float, gen: torch.Generator) -> None:
