@@ -1,13 +1,14 @@
 """How many chunks of selected rows a decode program should take: a model of three constants.
 
-A call of T tokens has T * ceil(H / 16) independent pieces of N chunks (64 rows each); a program
-takes `chunks_per_block` of one piece, so a piece becomes s = ceil(N / chunks_per_block) programs,
-the last of which may be shorter. More programs fill more multiprocessors, and each pays once for
-its start and its share of the merge. Times are those of list scheduling (Graham, 1969): programs
-start in order, each on the multiprocessor that is free first.
+A call of T tokens has T * ceil(H / block_h) independent pieces of N chunks (64 rows each), of
+`block_h` heads; a program takes `chunks_per_block` of one piece, so a piece becomes
+s = ceil(N / chunks_per_block) programs, the last of which may be shorter. More programs fill more
+multiprocessors, and each pays once for its start and its share of the merge. Times are those of
+list scheduling (Graham, 1969): programs start in order, each on the multiprocessor that is free
+first.
 
-The three constants are of one device and one layout of rows: seconds a byte while all of memory is
-asked, seconds a byte of one multiprocessor's own latency-bound stream, and seconds of a program.
+The three constants are of one device, kernel and layout of rows: seconds a byte while all of memory
+is asked, seconds a byte of one multiprocessor's own latency-bound stream, and seconds of a program.
 Formulas: flashinfer-ai/flashinfer, calibration of its sparse MLA decode for SM120.
 """
 
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-HEADS = 16  # of a program
+HEADS = 16  # of a program, where nothing else is said
 START = (5e-13, 1.5e-10, 6e-6)  # where the fit begins
 WORST_FIT = 0.25  # relative rms, above which constants are refused
 AROUND = 6  # chunks on either side of the pick that `refined` measures
@@ -42,14 +43,15 @@ class Call:
     heads: int
     chunks: int  # N, of main and second cache together
     chunk_bytes: int  # of 64 rows
+    block_h: int = HEADS  # heads of a program
 
     def __post_init__(self):
-        if min(self.tokens, self.heads, self.chunk_bytes) < 1 or self.chunks < 0:
+        if min(self.tokens, self.heads, self.chunk_bytes, self.block_h) < 1 or self.chunks < 0:
             raise ValueError(f"{self} has a number that is too small")
 
     @property
     def pieces(self) -> int:
-        return self.tokens * -(-self.heads // HEADS)
+        return self.tokens * -(-self.heads // self.block_h)
 
 
 def chunks_of(topk: int, extra_topk: int = 0, rows: int = 64) -> int:
@@ -82,16 +84,17 @@ def predicted_s(call: Call, chunks_per_block: int, c: Constants, multiprocessors
 def makespan(jobs: Sequence[tuple[int, float]], machines: int) -> float:
     """When the last job ends: (how many, how long) in order, each to the machine free first.
 
-    Exact. The first kind of job is laid out at once, since equal jobs go round in turn.
+    Exact. Machines that are free at one time take equal jobs at once.
     """
-    (count, length), *rest = jobs
-    rounds, more = divmod(count, machines)
-    free = [rounds * length] * (machines - more) + [(rounds + 1) * length] * more  # a heap: sorted
-    end = free[-1] if count else 0.0
-    for count, length in rest:
-        for _ in range(count):
-            done = heapq.heappushpop(free, free[0] + length) + length
-            end = max(end, done)
+    free, end = [(0.0, machines)], 0.0  # a heap: (when, how many)
+    for count, length in jobs:
+        while count:
+            now, idle = heapq.heappop(free)
+            taken = min(idle, count)
+            if taken < idle:
+                heapq.heappush(free, (now, idle - taken))
+            heapq.heappush(free, (now + length, taken))
+            end, count = max(end, now + length), count - taken
     return end
 
 

@@ -1,0 +1,84 @@
+"""dispatch splits: what the chunk model's picks cost where it was not fitted."""
+
+from . import options as o
+from .calibrate import Clock, DeviceName, OfOp, OfVariants, Triton, calibrations
+from .dispatch_tables import Records, told_apart
+from .kernels import op_named
+
+SHARE = 1.10  # of the best time, that nearly every pick should reach
+
+
+def splits(
+    records: Records = None,
+    variant: OfVariants = None,
+    op: OfOp = "sparse_decode",
+    clock: Clock = "graph_rotating",
+    device: DeviceName = None,
+    triton: Triton = None,
+    module: o.Modules = None,
+    json: o.AsJson = False,
+) -> int:  # fmt: skip
+    """The chunk model's pick against the best measured one, wherever it was not fitted.
+
+    Times are over the best one's: of the pick, of the best within 6 chunks of it (refined), and of
+    the variant's own rule. A pick is made among the counts that were measured.
+    """
+    from ..models import splits as s
+
+    of = op_named(op, module)
+    asked = {"clock": clock, "device": device, "triton": triton}
+    _, found, made = calibrations(records, of, asked, variant)
+    for c in made:
+        if c.why:
+            o.fail(f"{c.why}: left out")
+    seen = s.judged(found, made)
+    if not seen:
+        raise ValueError("no place is left that the model was not fitted on")
+    if json:
+        o.print_json({"summary": [_summary(*group) for group in _groups(seen)],
+                      "places": [_place(j) for j in seen]})  # fmt: skip
+    else:
+        _print(of, seen)
+    return 0
+
+
+def _groups(seen):
+    names = dict.fromkeys((j.sweep.variant, j.sweep.layout) for j in seen)
+    return [(n, [j for j in seen if (j.sweep.variant, j.sweep.layout) == n]) for n in names]
+
+
+def _summary(name, seen) -> dict:
+    """How often picks are good, and the worst of them."""
+    told = {"variant": name[0], "layout": name[1], "places": len(seen)}
+    for of in ("ratio", "refined_ratio", "rule_ratio"):
+        over = [r for r in (getattr(j, of) for j in seen) if r is not None]
+        told |= {of: {"within": sum(r <= SHARE for r in over) / len(over), "worst": max(over)}
+                 if over else None}  # fmt: skip
+    return told
+
+
+def _place(j) -> dict:
+    return {"variant": j.sweep.variant, **j.sweep.workload, "pick": j.pick, "wanted": j.wanted,
+            "best": j.sweep.best, "refined": j.refined, "best_us": j.sweep.times_us[j.sweep.best],
+            "ratio": j.ratio, "refined_ratio": j.refined_ratio,
+            "rule_ratio": j.rule_ratio}  # fmt: skip
+
+
+def _print(op, seen) -> None:
+    shared, own = told_apart(op, [j.sweep.workload for j in seen])
+    rows = [[j.sweep.variant, where, f"{j.sweep.call.chunks}", f"{j.pick}",
+             f"{j.wanted}" if j.wanted != j.pick else "", f"{j.sweep.best}",
+             f"{j.sweep.times_us[j.sweep.best]:,.1f}", f"{j.ratio:.2f}x", f"{j.refined_ratio:.2f}x",
+             "-" if j.rule_ratio is None else f"{j.rule_ratio:.2f}x"]
+            for where, j in zip(own, seen, strict=True)]  # fmt: skip
+    columns = ["variant", "workload", "chunks", "pick", "not measured", "best", "us", "pick",
+               "refined", "own rule"]  # fmt: skip
+    o.out.print(o.grid(shared, columns, rows, 2))
+    o.out.print()
+    for name, group in _groups(seen):
+        told = _summary(name, group)
+        said = [f"{what} {told[of]['within']:.0%} within {SHARE:.2f}x, worst "
+                f"{told[of]['worst']:.2f}x"
+                for what, of in (("pick", "ratio"), ("refined", "refined_ratio"),
+                                 ("own rule", "rule_ratio")) if told[of]]  # fmt: skip
+        o.out.print(f"{' '.join(name)}, {len(group)} places: {'; '.join(said)}", highlight=False)
