@@ -18,7 +18,7 @@ class Config:
     block: int = 8  # rows of the pool that a program of the pass writes
     pass_warps: int = 4
     block_k: int = per_token.config.block_k
-    num_warps: int = per_token.config.num_warps
+    num_warps: int = 8  # of the attention: with four, the sums of 64 heads have no registers
     num_stages: int = per_token.config.num_stages
 
 
@@ -37,8 +37,9 @@ def _tile(w, config: Config) -> Tile:
 
 
 @fp8_prefill.variant(
-    config=Config(), step_from="eager", requires=_requires, widens=rounded, tile=_tile
-)
+    config=Config(), step_from="eager", requires=_requires, widens=rounded, tile=_tile,
+    stack_bytes=40,  # of 64 heads
+)  # fmt: skip
 def dequant_then_bf16(x: Inputs, config: Config) -> Output:
     """Write the whole pool as bf16 rows first, then run `per_token` on them; both are timed."""
     with ranges.span("plan"):
