@@ -4,6 +4,7 @@ A copy arrives when it is waited for, so that one that is read before is seen. E
 language for kernels that multiply with `mma_v2`.
 """
 
+from itertools import product
 from types import FunctionType, SimpleNamespace
 
 import torch
@@ -16,7 +17,7 @@ class Machine:
     """One program's shared memory, and copies under way."""
 
     def __init__(self, program):
-        self.program, self.pending = program, []
+        self.program, self.open, self.groups = program, [], []
 
     def allocate(self, dtype, shape, layout, value=None):
         dtype = TYPES[dtype]
@@ -30,13 +31,17 @@ class Machine:
     def copy(self, to, pointers, mask=None):
         found = load(pointers, mask, 0)
         assert list(found.data.shape) == to.shape
-        self.pending.append((to, found))
+        self.open.append((to, found))
+
+    def commit(self):
+        self.groups.append(self.open)
+        self.open = []
 
     def wait(self, outstanding):
-        assert outstanding == 0
-        for to, found in self.pending:
-            to.store(found)
-        self.pending.clear()
+        """The oldest groups arrive, until `outstanding` are left."""
+        while len(self.groups) > outstanding:
+            for to, found in self.groups.pop(0):
+                to.store(found)
 
 
 def load(pointer, mask=None, other=0):
@@ -100,7 +105,8 @@ def _language(machine):
         "join": lambda a, b: Value(torch.stack((a.data, b.data), -1)),
         "convert_layout": lambda x, layout, assert_trivial=False: x,
         "to_tensor": lambda x: Value(torch.tensor(x)), "static_range": range,
-        "program_id": lambda axis: Value(torch.tensor(machine.program, dtype=torch.int32)),
+        "program_id": lambda axis: Value(torch.tensor(machine.program[axis], dtype=torch.int32)),
+        "cdiv": lambda a, b: (a + (b - 1)) // b,
         "num_warps": lambda: 8, "allocate_shared_memory": machine.allocate,
         "inline_asm_elementwise": _taken_apart, "constexpr": object,
     }  # fmt: skip
@@ -123,17 +129,17 @@ def _emulated(function, machine, known):
     scope |= {
         "gl": _language(machine), "mma_v2": _mma, "cp_async": machine.copy, "range": _range,
         "cta_barrier": lambda: None, "reinterpret": Shared.reinterpret,
-        "async_copy": SimpleNamespace(commit_group=lambda: None, wait_group=machine.wait),
+        "async_copy": SimpleNamespace(commit_group=machine.commit, wait_group=machine.wait),
     }  # fmt: skip
     return run
 
 
-def _range(start, end, step=1):
-    return range(start, int(raw(end)), step)
+def _range(*bounds):
+    return range(*(int(raw(bound)) for bound in bounds))
 
 
-def run(kernel, programs: int, args: tuple, options: dict) -> None:
-    """Run `programs` of a Gluon kernel; tensors among `args` are its memory."""
+def run(kernel, grid: tuple, args: tuple, options: dict) -> None:
+    """Run a Gluon kernel over `grid`; tensors among `args` are its memory."""
     given = {}
     for name, arg in zip(kernel.arg_names, args, strict=False):
         if isinstance(arg, torch.Tensor):
@@ -144,5 +150,6 @@ def run(kernel, programs: int, args: tuple, options: dict) -> None:
             arg = Value(torch.tensor(arg, dtype=torch.int32))
         given[name] = arg
     options = {k: v for k, v in options.items() if k in kernel.arg_names}
-    for program in range(programs):
+    for program in product(*(range(n) for n in grid)):
+        program = (*program, 0, 0)
         _emulated(kernel, Machine(program), {})(**given, **options)

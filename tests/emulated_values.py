@@ -23,6 +23,12 @@ class Value:
         self.data, self.memory = data, memory
         self.shape, self.type = list(data.shape), SimpleNamespace(layout=None)
 
+    @property
+    def dtype(self):
+        """Of a pointer."""
+        kinds = {kind: name for name, kind in TYPES.items()}
+        return SimpleNamespace(element_ty=kinds[self.memory[1]])
+
     def _with(self, data):
         return Value(data, self.memory)
 

@@ -2,6 +2,7 @@
 
 import heapq
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -126,3 +127,22 @@ def test_refining_measures_around_the_pick():
     assert best == 14 and asked == list(range(10 - AROUND, 10 + AROUND + 1)) == list(times)
     assert refined(Call(1, 8, 3, 64), 2, lambda n: 1.0)[0] == 3, "of equal times, fewer programs"
     assert min(refined(WHOLE, 50, time_of)[1]) == 44 and math.isfinite(time_of(1))
+
+
+def test_a_merge_writes_and_reads_each_part_once():
+    call = Call(tokens=2, heads=40, chunks=9, chunk_bytes=37376, part_bytes=2052)
+    known = replace(REAL, merge_s=2e-6, merge_s_per_byte=1e-9)
+    alone = replace(known, merge_s=0.0, merge_s_per_byte=0.0)
+    for n, parts in ((4, 3), (5, 2)):
+        merge = predicted_s(call, n, known, 148) - predicted_s(call, n, alone, 148)
+        assert merge == pytest.approx(2e-6 + 2 * 2 * 40 * parts * 2052 * 1e-9)
+    assert predicted_s(call, 9, known, 148) == predicted_s(call, 9, alone, 148), "one part"
+
+
+def test_a_fit_takes_the_merge_as_known():
+    known = replace(REAL, merge_s=2e-6, merge_s_per_byte=3e-13)
+    points = [(replace(call, part_bytes=2052), n, 0.0) for call, n, _ in measured(REAL)]
+    points = [(call, n, predicted_s(call, n, known, 148)) for call, n, _ in points]
+    fit = fitted(points, 148, (2e-6, 3e-13))
+    assert fit.relative_rms < 1e-6 < 1e-3 < fitted(points, 148).relative_rms
+    assert vars(fit.constants) == pytest.approx(vars(known), rel=1e-3)

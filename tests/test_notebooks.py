@@ -21,7 +21,9 @@ SMALL = {
     "02_union_overlap": {"suite": "edges", "churn": [0.25]},
     "03_prefill_latency": {"suite": "edges", "variants": ["eager", "eager_union"], "churn": [0.3]},
     "04_swapab": {"variants": ["eager"], "tokens": [2, 4], "heads": [8], "blocks": 1},
-}
+    "05_decode_crossover": {"variants": ["eager"], "tokens": [1, 2], "heads": [16], "blocks": 1,
+                            "counts": []},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

@@ -42,7 +42,7 @@ class Launched:
         self.kernel = kernel
 
     def __getitem__(self, grid):
-        return lambda *args, **options: run(self.kernel, grid[0], args, options)
+        return lambda *args, **options: run(self.kernel, grid, args, options)
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ MODELS = {
     "GLM53": replace(GLM53, **SMALL), "DOTS3": replace(DOTS3, **SMALL),
     "DSv4 dual": replace(V4_C4, **SMALL, extra_rows=60),
 }  # fmt: skip
-WIDE = replace(V32, tokens=1, heads=8, topk=512, rows=2048, sm_scale=1 / 32)
+WIDE = replace(V32, tokens=4, heads=8, topk=512, rows=2048, sm_scale=1 / 32)
 torch.set_num_threads(1)
 
 
@@ -88,7 +88,7 @@ def test_a_study_goes_along_the_scores_and_along_topk():
     (lambda: Arithmetic(query="f16"), "query='f16' is none of bf16, fp8"),
     (lambda: Arithmetic(weights="e5m2"), "weights='e5m2' is none of"),
     (lambda: Arithmetic(passes=3), "passes=3 is neither 1 nor 2"),
-    (lambda: errors(replace(WIDE, holes=1.0)), "holes=1.0: no token of 1 has an answer"),
+    (lambda: errors(replace(WIDE, holes=1.0)), "holes=1.0: no token of 4 has an answer"),
 ])  # fmt: skip
 def test_what_has_no_error_is_told(make, told):
     with pytest.raises(ValueError, match=told):

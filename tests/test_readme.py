@@ -63,7 +63,8 @@ COLD = {"clock": "graph_cold"}
 PLAN8 = COLD | {"tokens": 8192, "group": 8, "rows": 8192}
 NO_CONTEXT = {"tokens": 2048, "rows": None, "context": 0}
 FP8 = COLD | {"heads": 64, "tokens": 4096}
-DECODE = {"clock": "graph_rotating", "heads": 16, "tokens": 1}
+DECODE = {"clock": "graph_rotating", "heads": 16, "tokens": 1, "topk": 2048}
+OWN_RULE, OWN_RULE_64 = "split_k_mma chunks_per_block=0", "split_k_wgmma chunks_per_block=0"
 NUMBERS = [  # (as it is written, op, arm, workload): medians over blocks, in microseconds
     ("1,225 µs", "page_split", "full", POOL),
     ("27.9 µs", "page_split", "masked", POOL),
@@ -99,11 +100,20 @@ NUMBERS = [  # (as it is written, op, arm, workload): medians over blocks, in mi
     ("300 µs", "union_plan", "shared_map", PLAN8 | {"rows": 131072}),
     ("978 µs", "union_plan", "sort_search", PLAN8 | {"rows": 131072}),
     ("2,115 µs", "union_plan", "shared_map", PLAN8 | {"rows": 1048576}),
-    ("1,672 µs", "fp8_prefill", "dequant_then_alone", FP8),
-    ("2,536 µs", "fp8_prefill", "heads_on_m_wgmma", FP8),
-    ("6,807 µs", "fp8_prefill", "mg", FP8),
-    ("9,841 µs", "fp8_prefill", "swapab", FP8),
-    ("13.4 µs", "sparse_decode", "split_k_swapped_wgmma", DECODE),
+    ("1,655 µs", "fp8_prefill", "dequant_then_alone", FP8),
+    ("2,518 µs", "fp8_prefill", "heads_on_m_wgmma", FP8),
+    ("3,248 µs", "fp8_prefill", "dequant_then_alone", FP8 | {"heads": 128}),
+    ("4,971 µs", "fp8_prefill", "heads_on_m_wgmma", FP8 | {"heads": 128}),
+    ("6,763 µs", "fp8_prefill", "mg", FP8),
+    ("9,768 µs", "fp8_prefill", "swapab", FP8),
+    ("13.5 µs", "sparse_decode", OWN_RULE, DECODE),
+    ("32.0 µs", "sparse_decode", OWN_RULE, DECODE | {"tokens": 32}),
+    ("84.8 µs", "sparse_decode", OWN_RULE, DECODE | {"tokens": 128}),
+    ("98.4 µs", "sparse_decode", "split_k_swapped_wgmma", DECODE | {"tokens": 128}),
+    ("83.6 µs", "sparse_decode", "prefill_swapped", DECODE),
+    ("17.5 µs", "sparse_decode", OWN_RULE_64, DECODE | {"heads": 64}),
+    ("53.0 µs", "sparse_decode", OWN_RULE_64, DECODE | {"heads": 64, "tokens": 32}),
+    ("135 µs", "sparse_decode", OWN_RULE_64, DECODE | {"heads": 64, "tokens": 128}),
     ("579 µs", "union_plan", "sort_search", {"tokens": 8192, "group": 4}),
 ]
 

@@ -24,7 +24,7 @@ torch.set_num_threads(1)  # small tensors: on a busy machine threads wait for ea
 W = replace(V32, tokens=3, heads=2, topk=70, rows=140, page_size=2)
 DUAL = replace(V4_C4, tokens=2, heads=2, topk=20, rows=90, extra_topk=30, extra_rows=40)
 ONE_CHUNK = replace(OP.variants["split_k"].config, chunks_per_block=1)  # as many parts as can be
-HOLDERS = [v for v in OP.variants.values() if v.name.startswith(("single", "split"))]
+HOLDERS = [v for v in OP.variants.values() if v.name.startswith(("single", "split", "prefill"))]
 
 
 def runner(w=W, variant="eager", **more):
@@ -240,6 +240,3 @@ def test_the_callers_inference_tensors_are_written_outside_of_their_mode():
     with torch.inference_mode():
         assert same(found, alone(x))
 
-
-gpu = pytest.mark.skipif(DEVICE == "cpu", reason="captures CUDA graphs: needs a GPU")
-LARGE = replace(V32, tokens=32, heads=16, rows=8192, padding="mixed")

@@ -129,7 +129,7 @@ def test_memory_too_small_for_the_parts_is_refused():
     flat = torch.empty(2 * 2 * 513 - 1, device=DEVICE)
     out = torch.empty(1, 2, 512, dtype=torch.bfloat16, device=DEVICE)
     x = x._replace(memory=Memory(out, flat, torch.zeros(2, dtype=torch.int32, device=DEVICE)))
-    with pytest.raises(ValueError, match=r"\(1, 2, 2\) parts take 2052 numbers, .* has 2051"):
+    with pytest.raises(ValueError, match="takes 2052 numbers, the memory has 2051"):
         OP.variants["split_k"](x, ONE_CHUNK)
 
 
@@ -140,7 +140,8 @@ def test_a_table_decides_by_tokens_and_each_plan_says_why():
         assert plan.variant == name and f"measured at {tokens} token" in plan.why
         with launches() as made:
             call(r, inputs(tokens=tokens))
-        assert not made or ("_whole_kernel" in made) == (name == "single_pass")
+        if DEVICE == "cpu":  # the interpreter tells what was launched
+            assert ("_whole_kernel" in made) == (name == "single_pass")
 
 
 def test_without_a_table_the_first_that_serves_here_is_taken():

@@ -60,7 +60,7 @@ def test_without_a_number_each_multiprocessor_has_one_program_at_most(
 ):
     monkeypatch.setattr(_launch, "multiprocessors", lambda: 132)
     count = _launch.chunks(2048, 0)
-    share = _launch.share_of(count, tokens, heads, SPLIT.config)
+    share = _launch.share_of(count, tokens * -(-heads // 16), 0)
     assert -(-count // share) == splits
     assert splits == 1 or tokens * -(-heads // 16) * splits <= 132
 

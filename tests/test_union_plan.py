@@ -18,6 +18,8 @@ MAPS = {
 STATED = [(v.op.name, v.name, {"tokens": tokens, "topk": 96, "rows": 200})
           for op in OPS.values() for v in op.variants.values() if v.workspace_bytes is not None
           for tokens in (8, 37)]  # fmt: skip
+STATED += [("sparse_decode", v.name, {"tokens": 8, "topk": 96, "rows": 200, "gap": 3})
+           for v in OPS["sparse_decode"].variants.values() if v.workspace_bytes is not None]
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ def calibrate(
 
 def calibrations(records, op, asked, variants):
     """(records, sweeps, calibrations) of one setup. Raises ValueError where none can be fitted."""
-    from ..evidence import pooled
+    from ..evidence import ceilings_of, pooled
     from ..fields import choose
     from ..models import splits as s
 
@@ -78,7 +78,9 @@ def calibrations(records, op, asked, variants):
     for name in variants or ():
         choose(f"variant with a {s.COUNT} in these records", name, known)
     found = [sweep for sweep in found if sweep.variant in (variants or known)]
-    made = s.calibrated(found, int(rows["environment.multiprocessors"].iloc[0]))
+    first = rows.iloc[0]
+    copy = ceilings_of(rows, first["environment.device"]).copy_gb_per_s
+    made = s.calibrated(found, int(first["environment.multiprocessors"]), s.merge_of(rows, copy))
     if all(c.fit is None for c in made):
         raise ValueError(made[0].why)
     return rows, found, made
@@ -98,7 +100,7 @@ def _measure(op, variants, clock: str, device: str, to: Path, module) -> None:
     arch = f"sm_{environment(device).capability.replace('.', '')}"
     workloads = [replaced(op.Workload(), BASE.get(op.name, {}) | place, "workload")
                  for place in PLACES]  # fmt: skip
-    known = [v.name for v in op.variants.values() if COUNT in vars(v.config or object)
+    known = [v.name for v in op.variants.values() if hasattr(v.config, COUNT)
              and refusal(v, workloads[0], v.config, arch) is None]  # fmt: skip
     names = [choose(f"variant with a {COUNT} here", name, known) for name in variants or known]
     arms = arms_of(op, names, {COUNT: list(COUNTS)})
@@ -119,6 +121,7 @@ def _write(to: Path, rows, op, good) -> None:
     from ..evidence import newest
     from ..models import dispatch_table as t
     from ..models.dispatch_records import table
+    from ..models.splits import model_of
 
     of_rows = table(newest(rows), op)
     if to.exists():
@@ -131,9 +134,8 @@ def _write(to: Path, rows, op, good) -> None:
                 raise ValueError(f"{to} is of {name} {getattr(kept, name)!r}, these records of "
                                  f"{getattr(of_rows, name)!r}")  # fmt: skip
         of_rows = kept
-    before = of_rows.model.layouts if of_rows.model else {}
-    model = t.Model(good[0].multiprocessors, {**before, **{c.name: c.fit for c in good}})
-    save(replace(of_rows, model=model), to)
+    model, before = model_of(good), of_rows.model.layouts if of_rows.model else {}
+    save(replace(of_rows, model=replace(model, layouts={**before, **model.layouts})), to)
 
 
 def _told(op, c) -> dict:
@@ -158,7 +160,8 @@ def _row(c) -> list[str]:
     if c.fit is None:
         return [c.variant, c.layout, "-", "-", "-", "-", f"{len(c.points)}", "too few"]
     k = c.fit.constants
-    return [c.variant, c.layout, f"{1e-9 / k.memory_s_per_byte:,.0f}",
+    return [c.variant, c.layout,
+            f"{1e-9 / k.memory_s_per_byte:,.0f}" if c.fills_memory else "not reached",
             f"{1e-9 / k.program_s_per_byte:,.1f}", f"{k.start_s * 1e6:.2f}",
             f"{c.fit.relative_rms:.3f}", f"{len(c.points)}",
             "" if c.fit.good else "refused"]  # fmt: skip

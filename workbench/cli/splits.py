@@ -5,8 +5,6 @@ from .calibrate import Clock, DeviceName, OfOp, OfVariants, Triton, calibrations
 from .dispatch_tables import Records, told_apart
 from .kernels import op_named
 
-SHARE = 1.10  # of the best time, that nearly every pick should reach
-
 
 def splits(
     records: Records = None,
@@ -23,7 +21,7 @@ def splits(
     Times are over the best one's: of the pick, of the best within 6 chunks of it (refined), and of
     the variant's own rule. A pick is made among the counts that were measured.
     """
-    from ..models import splits as s
+    from ..models import picks as s
 
     of = op_named(op, module)
     asked = {"clock": clock, "device": device, "triton": triton}
@@ -35,26 +33,10 @@ def splits(
     if not seen:
         raise ValueError("no place is left that the model was not fitted on")
     if json:
-        o.print_json({"summary": [_summary(*group) for group in _groups(seen)],
-                      "places": [_place(j) for j in seen]})  # fmt: skip
+        o.print_json({"summary": s.shares(seen), "places": [_place(j) for j in seen]})  # fmt: skip
     else:
         _print(of, seen)
     return 0
-
-
-def _groups(seen):
-    names = dict.fromkeys((j.sweep.variant, j.sweep.layout) for j in seen)
-    return [(n, [j for j in seen if (j.sweep.variant, j.sweep.layout) == n]) for n in names]
-
-
-def _summary(name, seen) -> dict:
-    """How often picks are good, and the worst of them."""
-    told = {"variant": name[0], "layout": name[1], "places": len(seen)}
-    for of in ("ratio", "refined_ratio", "rule_ratio"):
-        over = [r for r in (getattr(j, of) for j in seen) if r is not None]
-        told |= {of: {"within": sum(r <= SHARE for r in over) / len(over), "worst": max(over)}
-                 if over else None}  # fmt: skip
-    return told
 
 
 def _place(j) -> dict:
@@ -65,6 +47,8 @@ def _place(j) -> dict:
 
 
 def _print(op, seen) -> None:
+    from ..models.picks import WAYS, WITHIN, shares
+
     shared, own = told_apart(op, [j.sweep.workload for j in seen])
     rows = [[j.sweep.variant, where, f"{j.sweep.call.chunks}", f"{j.pick}",
              f"{j.wanted}" if j.wanted != j.pick else "", f"{j.sweep.best}",
@@ -75,10 +59,8 @@ def _print(op, seen) -> None:
                "refined", "own rule"]  # fmt: skip
     o.out.print(o.grid(shared, columns, rows, 2))
     o.out.print()
-    for name, group in _groups(seen):
-        told = _summary(name, group)
-        said = [f"{what} {told[of]['within']:.0%} within {SHARE:.2f}x, worst "
-                f"{told[of]['worst']:.2f}x"
-                for what, of in (("pick", "ratio"), ("refined", "refined_ratio"),
-                                 ("own rule", "rule_ratio")) if told[of]]  # fmt: skip
-        o.out.print(f"{' '.join(name)}, {len(group)} places: {'; '.join(said)}", highlight=False)
+    for told in shares(seen):
+        said = [f"{way} {told[way]['within']:.0%} within {WITHIN:.2f}x, worst "
+                f"{told[way]['worst']:.2f}x" for way in WAYS if told[way]]  # fmt: skip
+        o.out.print(f"{told['variant']} {told['layout']}, {told['places']} places: "
+                    f"{'; '.join(said)}", highlight=False)  # fmt: skip

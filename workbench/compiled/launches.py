@@ -138,6 +138,8 @@ def specialised(launch: Launch, arch: int) -> Source:
     fn, args, options = launch
     target, backend, binder = _binder(fn, arch)
     options = options | {"debug": options.get("debug", fn.debug)}
+    if "WAITS" in options:  # for the kernel before it: Hopper and later start it early
+        options |= dict.fromkeys(("WAITS", "launch_pdl"), arch >= 90)
     bound, specialization, rest = binder(*args, **options)
     parsed, signature, constexprs, attrs = fn._pack_args(
         backend, options, bound, specialization, rest

@@ -5,6 +5,13 @@ samples, points their median; a point whose record carries a flag is drawn hollo
 """
 
 from .compiled import compiled as compiled
+from .decode import decode_latency as decode_latency
+from .decode import decode_table as decode_table
+from .decode import decode_times as decode_times
+from .decode import has_line as has_line
+from .decode_crossover import crossover_table as crossover_table
+from .decode_crossover import decode_crossings as decode_crossings
+from .decode_crossover import decode_crossover as decode_crossover
 from .files import draw_all as draw_all
 from .files import draw_computed as draw_computed
 from .files import save as save
@@ -26,6 +33,9 @@ from .play import union_playground as union_playground
 from .ratios import forest as forest
 from .ratios import ratio_line as ratio_line
 from .rounding import rounding as rounding
+from .splits import decode_splits as decode_splits
+from .splits import split_model as split_model
+from .splits import split_table as split_table
 from .steps import step_cost as step_cost
 from .timeline import timeline as timeline
 from .times import curves as curves

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -12,15 +13,18 @@ from ..models.quantised_error import study
 from ..models.step import FLOOR
 from ..record import found, slug
 from .axes import STYLE
+from .decode import decode_latency, has_line
+from .decode_crossover import crossovers, decode_crossover
 from .fp8 import along_tokens, fp8_prefill
 from .groups import best_groups, group_gain
 from .orientations import orientations
 from .overlap import union_ratio
 from .rounding import rounding
+from .splits import decode_splits, has_picks
 from .steps import step_cost
 from .times import ladder, latency, page_split_cost, page_split_share, paged_read_cost
 
-# kind: (figure, the op whose records it draws, which of them it cannot do without)
+# kind: (figure, the op whose records it draws, whether it has what it needs, of any or all rows)
 KINDS = {
     "latency": (latency, "sparse_prefill", lambda t: t["op"].notna()),
     "ladder": (ladder, "sparse_prefill", lambda t: t["op"].notna()),
@@ -29,6 +33,9 @@ KINDS = {
     "paged_read_cost": (paged_read_cost, "paged_read", lambda t: t["op"].notna()),
     "step_cost": (step_cost, "decode_split_step", lambda t: t["arm"] == FLOOR),
     "fp8_prefill": (fp8_prefill, "fp8_prefill", lambda t: t.index.isin(along_tokens(t).index)),
+    "decode_latency": (decode_latency, "sparse_decode", has_line),
+    "decode_crossover": (decode_crossover, "sparse_decode", lambda t: bool(crossovers(t))),
+    "decode_splits": (decode_splits, "sparse_decode", has_picks),
     "group_gain": (group_gain, "sparse_prefill", lambda t: best_groups(t)["group"].notna()),
 }
 COMPILED = "traces/compiled/fp8_prefill.json"  # what `compile --json` printed
@@ -41,7 +48,7 @@ def draw_all(table: pd.DataFrame, to: Path) -> list[Path]:
     for (device, clock), rows in timed_rows.groupby(["environment.device", "clock"]):
         for kind, (figure, op, needed) in KINDS.items():
             mine = rows[rows["op"] == op]
-            if len(mine) and needed(mine).any():
+            if len(mine) and np.any(needed(mine)):
                 made.append(save(figure(mine), f"{kind}_{slug(device)}_{clock}", to))
     if any(c.startswith("statistics.union_ratio.") for c in table.columns):
         made.append(save(union_ratio(table), "union_ratio", to))

@@ -16,6 +16,8 @@ from .ratio import verdict
 
 SETUP = {"device": "environment.device", "triton": "environment.triton", "clock": "clock"}
 
+OF_ARMS = {"variant", "arm", "study", "block", "median_us", "twin_median_us", "flags", "at"}
+
 
 def table(rows: pd.DataFrame, op: Op) -> Table:
     """The table of `op` out of records of one device, Triton version and clock.
@@ -32,8 +34,9 @@ def table(rows: pd.DataFrame, op: Op) -> Table:
     if several := [name for name, values in setup.items() if len(values) > 1]:
         raise ValueError(f"records of several of {', '.join(several)}: "
                          f"{', '.join(setup[several[0]])}")  # fmt: skip
+    narrow = rows[[c for c in rows if c in OF_ARMS or c.startswith("config.")]]  # copies are fast
     entries = [Entry(json.loads(place), _arms(part, op))
-               for place, part in rows.groupby(places(rows, op), sort=False)]  # fmt: skip
+               for place, part in narrow.groupby(places(rows, op), sort=False)]  # fmt: skip
     capability = str(rows["environment.capability"].iloc[0] or "")
     return Table(
         op=op.name, **{name: values[0] for name, values in setup.items()},
@@ -71,9 +74,10 @@ def _arms(rows: pd.DataFrame, op: Op) -> tuple[Arm, ...]:
     times = sorted((us, arm) for arm, us in np.exp(np.log(turns).mean()).items())
     known = noise_of(rows)
     floor = 0.0 if math.isnan(known) else known
+    of = dict(iter(rows.sort_values("at", kind="stable").groupby("arm", sort=False)))
     found = []
     for us, arm in times:
-        own = rows[rows["arm"] == arm].sort_values("at", kind="stable")
+        own = of[arm]
         last = own.iloc[-1]
         told = {"variant": last["variant"], "config": config_of(last, op), "us": float(us),
                 "blocks": int(turns[arm].count()), "flags": merged(own["flags"])}  # fmt: skip

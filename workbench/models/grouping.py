@@ -154,7 +154,8 @@ def noise_of(rows: pd.DataFrame) -> float:
 
 def ratio_of(turns: pd.DataFrame, a: str, b: str) -> Ratio:
     """Time of arm a over that of b: by the blocks in which both took turns, or else by all."""
-    pairs = turns[[a, b]].dropna()
-    if len(pairs) > 1:
-        return ratio(pairs[b], pairs[a], paired=True)
-    return ratio(turns[b].dropna(), turns[a].dropna(), paired=False)
+    of_a, of_b = turns[a].to_numpy(), turns[b].to_numpy()
+    has_a, has_b = ~np.isnan(of_a), ~np.isnan(of_b)
+    if (both := has_a & has_b).sum() > 1:
+        return ratio(of_b[both], of_a[both], paired=True)
+    return ratio(of_b[has_b], of_a[has_a], paired=False)

@@ -9,7 +9,8 @@ first.
 
 The three constants are of one device, kernel and layout of rows: seconds a byte while all of memory
 is asked, seconds a byte of one multiprocessor's own latency-bound stream, and seconds of a program.
-Formulas: flashinfer-ai/flashinfer, calibration of its sparse MLA decode for SM120.
+Formulas: flashinfer-ai/flashinfer, calibration of its sparse MLA decode for SM120. It leaves the
+merge out; where a launch and a copy of this device were timed, its time follows from those.
 """
 
 import heapq
@@ -28,11 +29,13 @@ AROUND = 6  # chunks on either side of the pick that `refined` measures
 
 @dataclass(frozen=True)
 class Constants:
-    """Of one device and row layout, all above 0."""
+    """Of one device, kernel and row layout: three above 0 that are fitted, two that are known."""
 
     memory_s_per_byte: float  # of all multiprocessors together
     program_s_per_byte: float  # of one that has memory to itself
     start_s: float  # of a program, whatever its length
+    merge_s: float = 0.0  # of a kernel that does nothing
+    merge_s_per_byte: float = 0.0  # of memory, read and written side by side
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Call:
     chunks: int  # N, of main and second cache together
     chunk_bytes: int  # of 64 rows
     block_h: int = HEADS  # heads of a program
+    part_bytes: int = 0  # that one head's part leaves for the merge
 
     def __post_init__(self):
         if min(self.tokens, self.heads, self.chunk_bytes, self.block_h) < 1 or self.chunks < 0:
@@ -59,15 +63,18 @@ def chunks_of(topk: int, extra_topk: int = 0, rows: int = 64) -> int:
     return -(-topk // rows) + -(-extra_topk // rows)
 
 
+def programs(call: Call, chunks_per_block: int) -> int:
+    return call.pieces * -(-call.chunks // chunks_per_block)
+
+
 def chunk_s(call: Call, chunks_per_block: int, c: Constants, multiprocessors: int) -> float:
     """Seconds of one chunk beside all that run with it: by memory or by its own latency."""
-    programs = call.pieces * -(-call.chunks // chunks_per_block)
-    together = min(programs, multiprocessors)
+    together = min(programs(call, chunks_per_block), multiprocessors)
     return call.chunk_bytes * max(together * c.memory_s_per_byte, c.program_s_per_byte)
 
 
 def predicted_s(call: Call, chunks_per_block: int, c: Constants, multiprocessors: int) -> float:
-    """Seconds of the call, merge and launch left out. Raises ValueError on a number below 1."""
+    """Seconds of the call, its first launch left out. Raises ValueError on a number below 1."""
     if min(chunks_per_block, multiprocessors) < 1:
         raise ValueError(f"chunks_per_block={chunks_per_block} or "
                          f"multiprocessors={multiprocessors} is below 1")  # fmt: skip
@@ -78,7 +85,15 @@ def predicted_s(call: Call, chunks_per_block: int, c: Constants, multiprocessors
     each = chunk_s(call, chunks_per_block, c, multiprocessors)
     jobs = [(call.pieces * (splits - 1), chunks_per_block * each + c.start_s),
             (call.pieces, last * each + c.start_s)]  # fmt: skip
-    return makespan(jobs, multiprocessors)
+    return makespan(jobs, multiprocessors) + merge_s(call, splits, c)
+
+
+def merge_s(call: Call, splits: int, c: Constants) -> float:
+    """Seconds of the merge, for parts that are written and read once; one part needs none."""
+    if splits == 1:
+        return 0.0
+    parts = call.tokens * call.heads * splits
+    return c.merge_s + 2 * parts * call.part_bytes * c.merge_s_per_byte
 
 
 def makespan(jobs: Sequence[tuple[int, float]], machines: int) -> float:
@@ -127,8 +142,8 @@ def picked(
 
 def in_flight_bytes(call: Call, chunks_per_block: int, multiprocessors: int) -> int:
     """Bytes of rows that the programs of one wave gather."""
-    programs = call.pieces * -(-call.chunks // chunks_per_block)
-    return min(programs, multiprocessors) * chunks_per_block * call.chunk_bytes
+    together = min(programs(call, chunks_per_block), multiprocessors)
+    return together * chunks_per_block * call.chunk_bytes
 
 
 @dataclass(frozen=True)
@@ -141,10 +156,14 @@ class Fit:
         return self.relative_rms <= WORST_FIT
 
 
-def fitted(points: Iterable[tuple[Call, int, float]], multiprocessors: int) -> Fit:
+def fitted(
+    points: Iterable[tuple[Call, int, float]], multiprocessors: int,
+    merge: tuple[float, float] = (0.0, 0.0),
+) -> Fit:  # fmt: skip
     """Constants from measured (call, chunks_per_block, seconds), by Levenberg and Marquardt.
 
-    Residuals are relative, constants are searched by their logarithm. A fit that is not `good` says
+    `merge` are the two that are known. Residuals are relative, constants are searched by their
+    logarithm. A fit that is not `good` says
     that the model does not hold here. Raises ValueError below three points and on a time that is
     not above 0.
     """
@@ -155,12 +174,16 @@ def fitted(points: Iterable[tuple[Call, int, float]], multiprocessors: int) -> F
         raise ValueError(f"a measured time of {wrong[0]} s")
 
     def residuals(logs) -> np.ndarray:
-        c = Constants(*np.exp(logs))
+        c = Constants(*np.exp(logs), *merge)
         return np.array([predicted_s(call, n, c, multiprocessors) / s - 1 for call, n, s in points])
 
-    found = least_squares(residuals, np.log(START), method="lm", diff_step=1e-4)
-    rms = float(np.sqrt(np.mean(np.square(residuals(found.x)))))
-    return Fit(Constants(*(float(v) for v in np.exp(found.x))), rms)
+    # where memory sets no time nothing says which way its rate should go: begin with both
+    slow = 2 * START[1] / multiprocessors
+    tried = [least_squares(residuals, np.log(start), method="lm", diff_step=1e-4)
+             for start in (START, (slow, *START[1:]))]  # fmt: skip
+    found = min(tried, key=lambda way: way.cost)
+    rms = float(np.sqrt(np.mean(np.square(found.fun))))
+    return Fit(Constants(*(float(v) for v in np.exp(found.x)), *merge), rms)
 
 
 def refined(

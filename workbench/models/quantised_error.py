@@ -123,12 +123,9 @@ def _query(x: fp8_prefill.Inputs, kind: str) -> torch.Tensor:
 
 def _rows(x: fp8_prefill.Inputs, t: int) -> layouts.Tokens:
     """The rows that token `t` counts, of both caches: codes, scales, rotary values in float64."""
-    layout, found = LAYOUTS[x.layout], []
+    found = []
     for s in fp8_prefill.sources(x):
-        tokens = s.indices[t][fp8_prefill.valid_lanes(s)[t]].long()
-        page, place = tokens // s.page_size, tokens % s.page_size
-        views = layouts.places(layout, s.cache, s.page_size, s.row_stride)
-        rows = layouts.as_tokens(layout, layouts.Places(*(v[page, place] for v in views)))
+        rows = fp8_prefill.stored(x, s, s.indices[t][fp8_prefill.valid_lanes(s)[t]])
         found.append((rows.nope.double(), rows.rope.double(), scales.decoded(rows.scales)))
     return layouts.Tokens(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 

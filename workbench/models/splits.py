@@ -1,9 +1,9 @@
-"""The chunk model beside records: what its constants are fitted on, and what its picks cost.
+"""The chunk model out of records: what its constants are fitted on.
 
 Records say it where a variant was timed at one place with several `chunks_per_block`. Six of those
 times set the constants: PLACES by COUNTS, few and many tokens by short and long programs; records
-without those have three places of their own instead. All other places are there to be foretold. A
-count of 0 leaves the choice to the variant's own rule, which is judged beside the pick.
+without those have three places of their own instead. All other places are there to be foretold
+(`picks`). A count of 0 leaves the choice to the variant's own rule.
 """
 
 import json
@@ -14,13 +14,15 @@ from itertools import groupby
 
 import pandas as pd
 
+from ..columns import column
 from ..layouts import LAYOUTS
 from ..op import Op, Variant
 from .dispatch_records import config_of, places
-from .makespan import START, Call, Fit, chunks_of, fitted, predicted_s, refined
+from .dispatch_table import Model
+from .makespan import START, Call, Fit, chunks_of, fitted, predicted_s, programs
 
 COUNT = "chunks_per_block"
-CHUNK = 64  # rows
+CHUNK, FLOAT = 64, 4  # rows; bytes of a number of a part: d_v and its lse
 SHAPES = 3  # that constants are fitted on
 # what `calibrate --measure` times; no place is one of the suite `splits`
 PLACES = ({"tokens": 2, "heads": 16}, {"tokens": 24, "heads": 16}, {"tokens": 128, "heads": 16})
@@ -80,37 +82,19 @@ class Calibration:
                     "not hold here")  # fmt: skip
         return None
 
+    @property
+    def fills_memory(self) -> bool:
+        """Whether some point was so wide that memory set its time: else its rate is not known."""
+        k, wide = self.fit.constants, max(programs(p.sweep.call, p.chunks_per_block)
+                                          for p in self.points)  # fmt: skip
+        return min(wide, self.multiprocessors) * k.memory_s_per_byte > k.program_s_per_byte
+
     def us(self, call: Call, chunks_per_block: int) -> float:
         return predicted_s(call, chunks_per_block, self.fit.constants, self.multiprocessors) * 1e6
 
     def pick(self, call: Call, among: Iterable[int]) -> int:
         """The one of `among` with the least modelled time; of several, the largest."""
         return min(among, key=lambda n: (self.us(call, n), -n))
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A pick beside what was measured at a place that the constants were not fitted on."""
-
-    sweep: Sweep
-    wanted: int  # the pick among all counts
-    pick: int  # the pick among those that were measured
-    refined: int  # the fastest that was measured within `makespan.AROUND` of the pick
-
-    @property
-    def ratio(self) -> float:
-        return self._over(self.sweep.times_us[self.pick])
-
-    @property
-    def refined_ratio(self) -> float:
-        return self._over(self.sweep.times_us[self.refined])
-
-    @property
-    def rule_ratio(self) -> float | None:
-        return None if self.sweep.rule_us is None else self._over(self.sweep.rule_us)
-
-    def _over(self, us: float) -> float:
-        return us / self.sweep.times_us[self.sweep.best]
 
 
 def sweeps(rows: pd.DataFrame, op: Op) -> list[Sweep]:
@@ -138,30 +122,44 @@ def _sweep(op: Op, v: Variant, fields: dict, times: dict[int, float]) -> Sweep:
     # a tile of several blocks of heads is of a variant that says their size itself
     block_h = getattr(v.config, "block_h", None) or v.tile(w, v.config).rows
     call = Call(w.tokens, w.heads, chunks_of(w.topk, w.extra_topk), CHUNK * layout.token_bytes,
-                block_h)  # fmt: skip
+                block_h, FLOAT * (layout.d_v + 1))  # fmt: skip
     counts: dict[int, float] = {}  # beyond all chunks of a token, more is the same program
     for asked in sorted(n for n in times if n):
         counts.setdefault(min(asked, call.chunks), times[asked])
     return Sweep(v.name, w.layout, fields, call, counts, times.get(0))
 
 
-def calibrated(found: Sequence[Sweep], multiprocessors: int) -> list[Calibration]:
+def merge_of(rows: pd.DataFrame, copy_gb_per_s: float | None) -> tuple[float, float]:
+    """(seconds of an empty kernel, seconds a byte of a copy) beside these records.
+
+    Both are 0, and the merge is left out, where one of them was not measured.
+    """
+    launch_us = column(rows, "floor_us").median()
+    if not copy_gb_per_s or math.isnan(launch_us):
+        return 0.0, 0.0
+    return float(launch_us) * 1e-6, 1e-9 / copy_gb_per_s
+
+
+def calibrated(
+    found: Sequence[Sweep], multiprocessors: int, merge: tuple[float, float] = (0.0, 0.0)
+) -> list[Calibration]:  # fmt: skip
     """The constants of each variant and layout among `found`, which is of `sweeps`.
 
-    Raises ValueError where there is nothing to fit on, or no multiprocessor.
+    `merge` is of `merge_of`. Raises ValueError where there is nothing to fit on, and without a
+    multiprocessor.
     """
     if not found:
         raise ValueError(f"no time with a {COUNT} above 0 in these records")
     if multiprocessors < 1:
         raise ValueError(f"records of {multiprocessors} multiprocessors: the model is of a GPU")
     groups = groupby(found, key=lambda s: (s.variant, s.layout))
-    return [_calibrated(name, layout, points_of(list(own)), multiprocessors)
+    return [_calibrated(name, layout, points_of(list(own)), multiprocessors, merge)
             for (name, layout), own in groups]  # fmt: skip
 
 
-def _calibrated(name: str, layout: str, points: list[Point], multiprocessors: int) -> Calibration:
+def _calibrated(name, layout, points: list[Point], multiprocessors: int, merge) -> Calibration:
     times = [(p.sweep.call, p.chunks_per_block, p.us * 1e-6) for p in points]
-    fit = fitted(times, multiprocessors) if len(times) >= len(START) else None
+    fit = fitted(times, multiprocessors, merge) if len(times) >= len(START) else None
     return Calibration(name, layout, multiprocessors, tuple(points), fit)
 
 
@@ -188,18 +186,7 @@ def _is_a_place(s: Sweep) -> bool:
     return {name: s.workload[name] for name in PLACES[0]} in PLACES
 
 
-def judged(found: Sequence[Sweep], calibrations: Iterable[Calibration]) -> list[Judged]:
-    """The picks of each good calibration at all places but its own, of two counts or more."""
-    out = []
-    for c in calibrations:
-        own = [p.sweep for p in c.points]
-        others = [s for s in found if (s.variant, s.layout) == (c.variant, c.layout)
-                  and s not in own and len(s.times_us) > 1]  # fmt: skip
-        out += [_judged(c, s) for s in others if c.why is None]
-    return out
-
-
-def _judged(c: Calibration, s: Sweep) -> Judged:
-    pick = c.pick(s.call, s.times_us)
-    near, _ = refined(s.call, pick, lambda n: s.times_us.get(n, math.inf))
-    return Judged(s, c.pick(s.call, range(1, s.call.chunks + 1)), pick, near)
+def model_of(made: Iterable[Calibration]) -> Model | None:
+    """What of these a dispatch table keeps: the constants to go by; None without any."""
+    good = [c for c in made if c.why is None]
+    return Model(good[0].multiprocessors, {c.name: c.fit for c in good}) if good else None

@@ -91,20 +91,13 @@ def make_inputs(w: Workload, device: str) -> Inputs:
         sink = torch.full((w.heads,), float(w.sink))
     drawn = (q, main.cache, main.indices, places, main.topk_length, *extra, sink)
     q, cache, indices, places, length, *extra, sink = (
-        t if t is None else _moved(t, device) for t in drawn
+        t if t is None else t.to(device) for t in drawn
     )
     return Inputs(
         q, cache, w.page_size, w.row_stride or layout.row_bytes, indices, places, length,
         extra[0], w.extra_page_size, extra[1], extra[2],
         sink, w.sm_scale, w.layout, w.scale_format,
     )  # fmt: skip
-
-
-def _moved(t: torch.Tensor, device: str) -> torch.Tensor:
-    """`t` on `device`, what lies between its rows included."""
-    if t.ndim != 2 or t.is_contiguous():
-        return t.to(device)
-    return t.as_strided((len(t), t.stride(0)), (t.stride(0), 1)).to(device)[:, : t.shape[1]]
 
 
 def validate(x: Inputs) -> None:
@@ -148,13 +141,17 @@ def _validate_cache(name: str, source: Source, layout) -> None:
                          f"apart: not side by side, or not whole words of {word}")  # fmt: skip
 
 
-def gathered(x: Inputs, source: Source, tokens: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The rows [..., d_qk] of `tokens` [...] of a cache in `dtype`, gathered before widened."""
+def stored(x: Inputs, source: Source, tokens: torch.Tensor) -> layouts.Tokens:
+    """What a cache holds of `tokens` [...]: codes, scales, rotary values."""
     layout = LAYOUTS[x.layout]
     views = layouts.places(layout, source.cache, source.page_size, source.row_stride)
     page, place = tokens.long() // source.page_size, tokens.long() % source.page_size
-    found = layouts.as_tokens(layout, layouts.Places(*(view[page, place] for view in views)))
-    return layouts.dequantise(found, dtype)
+    return layouts.as_tokens(layout, layouts.Places(*(view[page, place] for view in views)))
+
+
+def gathered(x: Inputs, source: Source, tokens: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The rows [..., d_qk] of `tokens` [...] of a cache in `dtype`, gathered before widened."""
+    return layouts.dequantise(stored(x, source, tokens), dtype)
 
 
 def valid_lanes(source: Source) -> torch.Tensor:

@@ -50,7 +50,8 @@ def drawn(w, positions: torch.Tensor, gen: torch.Generator, device: str = "cpu")
     stride = layouts.page_stride(layout, size, w.padded, w.row_stride)
     whole = torch.full((pages, stride), POISON, dtype=torch.uint8, device=device)
     views = layouts.places(layout, whole, size, w.row_stride)
-    blocks = token.split(BLOCK)
+    # a tensor without memory, of which `compiled` makes its inputs, holds no numbers
+    blocks = token.split(BLOCK) if type(whole) is torch.Tensor else ()
     seeds = torch.randint(2**62, (len(blocks),), generator=gen).tolist()
     with ThreadPoolExecutor() as threads:
         numbers = threads.map(lambda part, seed: _numbers(w, len(part), seed), blocks, seeds)

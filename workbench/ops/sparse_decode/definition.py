@@ -64,7 +64,7 @@ class Output(NamedTuple):
 
 
 def make_inputs(w: Workload, device: str) -> Inputs:
-    """Draw the tensors of `w`, on the CPU: equal workloads give equal tensors on every device."""
+    """Draw the tensors of `w`: equal workloads give equal numbers on every device."""
     x = prefill.make_inputs(w.prefill(), device)
     out_lse = torch.full((w.tokens, w.heads + w.gap), torch.nan, device=device)[:, : w.heads]
     x = x._replace(indices=_apart(x.indices, w.gap), extra_indices=_apart(x.extra_indices, w.gap))

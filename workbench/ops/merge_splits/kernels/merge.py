@@ -5,6 +5,7 @@ request has few heads: 16 programs would leave the rest of the GPU idle.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import triton
@@ -95,13 +96,19 @@ def _merge_kernel(
         tl.store(lse + row // H * LSE_STRIDE + row % H, row_lse)
 
 
+@cache
+def _starts_early(device: torch.device) -> bool:
+    """Whether programs of a kernel can be there before the kernel in front of it has ended."""
+    return torch.cuda.get_device_capability(device)[0] >= 9
+
+
 def merged(x: Inputs, out: torch.Tensor, lse: torch.Tensor, config: Config = Config()) -> None:
     """Write the answer to `x` into out [T, H, d_v] and lse [T, H], lse may be strided."""
     (tokens, heads, splits), width = x.lse.shape, x.partial.shape[-1]
     if not tokens:
         return
-    # Hopper starts the programs of a dependent kernel while the last ones of its forerunner run
-    waits = x.lse.is_cuda and torch.cuda.get_device_capability(x.lse.device)[0] >= 9
+    # launched when the last program before it ends, before its memory is flushed: gdc_wait waits
+    waits = x.lse.is_cuda and _starts_early(x.lse.device)
     _merge_kernel[(tokens * heads, triton.cdiv(width, config.block_v))](
         x.partial, x.lse, x.attn_sink, out, lse,
         heads, lse.stride(0),

@@ -1,38 +1,16 @@
-"""How Hopper's decode variants share a token out, and what both launch and merge alike."""
+"""How Hopper's decode variants share a token out, and what all of them launch and merge alike."""
 
 from triton import cdiv
 
 from .... import ranges
-from ....layouts import ARBITRARY, LAYOUTS
+from ....layouts import ARBITRARY
 from ...fp8_prefill.kernels._launch import check_alignment, rows_of_656
 from ...merge_splits.definition import Inputs as Parts
 from ...merge_splits.kernels.merge import merged
 from ..definition import Inputs, Output
-from ._launch import CHUNK, LOG2_E, chunks, empty_out, multiprocessors, scratch
+from ._launch import CHUNK, LOG2_E, chunks, empty_out, scratch, share_of
 
 PAIR = 2  # chunks that kernels in `wgmma` take at a time: a shorter share costs as much
-
-
-def share_of(topk: int, pieces: int, asked: int, at_once: int = PAIR) -> int:
-    """Chunks of 64 lanes that a program takes: `asked`, or as many as leave one a multiprocessor.
-
-    `pieces` are programs without splits; a program takes `at_once` chunks or a multiple of them.
-    """
-    count = max(1, chunks(topk, 0))
-    if asked:
-        return min(asked, count)
-    steps = cdiv(count, at_once)
-    return at_once * cdiv(steps, max(1, min(steps, multiprocessors() // max(1, pieces))))
-
-
-def splits_of(topk: int, share: int) -> int:
-    return cdiv(max(1, chunks(topk, 0)), share)
-
-
-def scratch_bytes(w, blocks: int, asked: int, at_once: int = PAIR) -> int:
-    """Bytes of the parts of workload `w` in `blocks` of heads; one split needs none."""
-    splits = splits_of(w.topk, share_of(w.topk, w.tokens * blocks, asked, at_once))
-    return 4 * w.tokens * w.heads * splits * (LAYOUTS[w.layout].d_v + 1) if splits > 1 else 0
 
 
 def refused(w, config) -> str | None:
@@ -56,8 +34,9 @@ def split(
     out = empty_out(x)
     if not tokens:
         return Output(out, x.out_lse)
-    share = share_of(topk, tokens * blocks, asked, at_once)
-    splits = splits_of(topk, share)
+    count = chunks(topk, 0)
+    share = share_of(count, tokens * blocks, asked, at_once)
+    splits = cdiv(count, share)
     to, lse, stride, sink = out, x.out_lse, x.out_lse.stride(0), x.attn_sink
     if splits > 1:
         left = scratch(x, splits)

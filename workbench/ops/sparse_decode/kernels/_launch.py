@@ -80,23 +80,24 @@ def multiprocessors() -> int:
     return torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
 
 
-def share_of(count: int, tokens: int, heads: int, config) -> int:
+def share_of(count: int, pieces: int, asked: int, at_once: int = 1) -> int:
     """Chunks of `count` that a program takes: those asked for, or as many as leave no part idle.
 
     The rule gives each multiprocessor one program at most: a second one only adds to what is
-    merged. A measured number, or a model's, goes into `chunks_per_block`.
+    merged. `pieces` are programs without splits; a program takes `at_once` chunks or a multiple. A
+    measured number, or a model's, goes into `chunks_per_block`.
     """
-    if config.chunks_per_block:
-        return min(config.chunks_per_block, count)
-    pieces = max(1, tokens) * triton.cdiv(heads, config.block_h)
-    return triton.cdiv(count, max(1, min(count, multiprocessors() // pieces)))
+    if asked:
+        return min(asked, count)
+    steps = triton.cdiv(count, at_once)
+    return at_once * triton.cdiv(steps, max(1, min(steps, multiprocessors() // max(1, pieces))))
 
 
 def splits_of(x: Inputs, config) -> tuple[int, int]:
     """(chunks that a program takes, programs of a token's heads)."""
     tokens, heads, _ = x.q.shape
-    count = chunks_of(x)
-    share = share_of(count, tokens, heads, config)
+    count, pieces = chunks_of(x), tokens * triton.cdiv(heads, config.block_h)
+    share = share_of(count, pieces, config.chunks_per_block)
     return share, triton.cdiv(count, share)
 
 
@@ -108,24 +109,34 @@ def empty_out(x: Inputs) -> torch.Tensor:
     return torch.empty(tokens, heads, LAYOUTS[x.layout].d_v, dtype=x.q.dtype, device=x.q.device)
 
 
+def beside(x: Inputs, count: int) -> torch.Tensor:
+    """Memory [count] float32: the caller's where it keeps some. Raises ValueError where that ends.
+    """
+    if x.memory is None:
+        return torch.empty(count, dtype=torch.float32, device=x.q.device)
+    if len(x.memory.parts) < count:
+        raise ValueError(f"a call takes {count} numbers, the memory has {len(x.memory.parts)}")
+    return x.memory.parts[:count]
+
+
 def scratch(x: Inputs, splits: int) -> Scratch:
-    """Memory for the parts: the caller's where it keeps some. Raises ValueError where that ends."""
+    """Memory for the parts, as `beside` has it."""
     tokens, heads, _ = x.q.shape
     shape, d_v = (tokens, heads, splits), LAYOUTS[x.layout].d_v
     lse, end = math.prod(shape) * d_v, math.prod(shape) * (d_v + 1)
-    if x.memory is None:
-        flat = torch.empty(end, dtype=torch.float32, device=x.q.device)
-    elif len(x.memory.parts) < end:
-        raise ValueError(f"{shape} parts take {end} numbers, the memory has {len(x.memory.parts)}")
-    else:
-        flat = x.memory.parts
-    return Scratch(flat[:lse].view(*shape, d_v), flat[lse:end].view(shape))
+    flat = beside(x, end)
+    return Scratch(flat[:lse].view(*shape, d_v), flat[lse:].view(shape))
 
 
 def scratch_bytes(w, config) -> int:
-    """Bytes of `scratch` for a workload; one split needs none."""
+    """Bytes of `scratch` for a workload."""
+    return parts_bytes(w, triton.cdiv(w.heads, config.block_h), config.chunks_per_block)
+
+
+def parts_bytes(w, blocks: int, asked: int, at_once: int = 1) -> int:
+    """Bytes of the parts of workload `w` in `blocks` of heads; one split needs none."""
     count = chunks(w.topk, w.extra_topk)
-    splits = triton.cdiv(count, share_of(count, w.tokens, w.heads, config))
+    splits = triton.cdiv(count, share_of(count, w.tokens * blocks, asked, at_once))
     return 4 * w.tokens * w.heads * splits * (LAYOUTS[w.layout].d_v + 1) if splits > 1 else 0
 
 

@@ -2,7 +2,7 @@
 
 Eight warps have eight rows each of a tile's scores, and then some columns of its values: codes
 become f16 in registers, exactly, on the way to each product. Nothing dequantised is written, so
-that shared memory holds four tiles of bytes, of which two are on their way. Queries stay in
+that shared memory holds four tiles of bytes, of which two are on their way. Latent queries stay in
 registers. Scores of the next tile stand beside values of this one: neither waits for the other.
 """
 
@@ -198,6 +198,7 @@ def narrow(
     counts = counting(listed.index(stage), last * TILE, end, ROWS, TILE, LANE)
     s = _show_maxima(s, counts, maxima, scale_log2)
     m, l, kept_rows = _hand(s, m, l, kept, unit, scales.index(stage), maxima, handed)
+    async_copy.commit_group()  # half a tile behind the last one: zeros that must have landed, too
     async_copy.wait_group(0)
     cta_barrier()
     h = gl.arange(0, HEADS, layout=ROW)

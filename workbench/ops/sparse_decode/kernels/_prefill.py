@@ -1,10 +1,8 @@
 """A decode call handed to a prefill kernel: the other side of the crossover, on the same inputs."""
 
-import torch
-
 from ...fp8_prefill.kernels._launch import check_alignment
 from ..definition import Inputs, Output
-from ._launch import empty_out
+from ._launch import beside, empty_out
 
 
 def handed(launch, x: Inputs, config) -> Output:
@@ -14,8 +12,15 @@ def handed(launch, x: Inputs, config) -> Output:
     """
     check_alignment(x)
     out, lse = empty_out(x), x.out_lse
-    to = lse if lse.is_contiguous() else torch.empty(lse.shape, device=lse.device)
+    to = lse
+    if not lse.is_contiguous():
+        to = beside(x, lse.numel()).view(lse.shape)
     launch(x, config, out, to)
     if to is not lse:
         lse.copy_(to)
     return Output(out, lse)
+
+
+def workspace_bytes(w, config) -> int:
+    """Of the `lse` that is copied to its place, where that has gaps."""
+    return 4 * w.tokens * w.heads if w.gap and w.tokens > 1 else 0

@@ -101,20 +101,20 @@ def _rows(codes, scales, PASSES: tl.constexpr):
     codes = codes.to(tl.float8e4nv, bitcast=True)
     if PASSES == 1:
         rows = codes.to(tl.bfloat16) * scales.to(tl.bfloat16)[:, :, None]
-        last = tl.zeros([1], tl.bfloat16)  # in place of what there is not
+        third = tl.zeros([1], tl.bfloat16)  # in place of what there is not
     else:
         whole = codes.to(tl.float32) * scales[:, :, None]
         near = whole.to(tl.bfloat16)
         left = whole - near.to(tl.float32)
-        rest = left.to(tl.bfloat16)
-        last = tl.reshape((left - rest.to(tl.float32)).to(tl.bfloat16), [K, WIDTH])
-        rows = tl.permute(tl.join(near, rest), (3, 0, 1, 2))
-    return tl.reshape(rows, [PASSES * K, WIDTH]), last
+        second = left.to(tl.bfloat16)
+        third = tl.reshape((left - second.to(tl.float32)).to(tl.bfloat16), [K, WIDTH])
+        rows = tl.permute(tl.join(near, second), (3, 0, 1, 2))
+    return tl.reshape(rows, [PASSES * K, WIDTH]), third
 
 
 @triton.jit
 def _folded(
-    acc, acc_r, m, l, kept, q_c, q_r, rows, last, keys_r, valid,
+    acc, acc_r, m, l, kept, q_c, q_r, rows, third, keys_r, valid,
     scale_log2,
     ROPE_IN_V: tl.constexpr, PASSES: tl.constexpr,
 ):  # fmt: skip
@@ -130,7 +130,7 @@ def _folded(
     H: tl.constexpr = q_c.shape[0]
     scores = tl.dot(q_c, tl.trans(rows))  # [H, PASSES * K]
     if PASSES == 2:
-        scores = tl.dot(q_c, tl.trans(last), tl.sum(tl.reshape(scores, [H, 2, K]), 1))
+        scores = tl.dot(q_c, tl.trans(third), tl.sum(tl.reshape(scores, [H, 2, K]), 1))
     scores = tl.dot(q_r, tl.trans(keys_r), scores)
     scores = tl.where(valid[None, :], scores * scale_log2, MASKED)
     m_new = tl.maximum(m, tl.ceil(tl.max(scores, 1)))
@@ -194,7 +194,7 @@ def attend(
         cache, extra_cache, token, valid, start, of_main, PAGE_STRIDE, ROW_STRIDE,
         EXTRA_PAGE_STRIDE, PAGE_SIZE, EXTRA_PAGE_SIZE, NOPE, ROPE, GROUP, FOOTER_BYTES, BLOCK_G,
     )  # fmt: skip
-    rows, rest = _rows(codes, scales, PASSES)
+    rows, third = _rows(codes, scales, PASSES)
     token, then = _listed(lanes, extra_lanes, start + BLOCK_K, of_main, counted, extra_counted,
                           TOKENS, EXTRA_TOKENS, BLOCK_K)  # fmt: skip
     for start in range(first * CHUNK, last, BLOCK_K):
@@ -207,12 +207,12 @@ def attend(
         token, later = _listed(lanes, extra_lanes, start + 2 * BLOCK_K, of_main, counted,
                                extra_counted, TOKENS, EXTRA_TOKENS, BLOCK_K)  # fmt: skip
         acc, acc_r, m, l, kept = _folded(
-            acc, acc_r, m, l, kept, q_c, q_r, rows, rest, keys_r, valid, scale_log2, ROPE_IN_V,
+            acc, acc_r, m, l, kept, q_c, q_r, rows, third, keys_r, valid, scale_log2, ROPE_IN_V,
             PASSES,
         )  # fmt: skip
         # carried as rows, not as codes: a product of what the loop carries reads shared memory,
         # one of what it has just computed holds it all in registers
-        rows, rest = _rows(codes, scales, PASSES)
+        rows, third = _rows(codes, scales, PASSES)
         keys_r = next_r
         valid, then = then, later
     safe = tl.where(l == 0.0, 1.0, l)

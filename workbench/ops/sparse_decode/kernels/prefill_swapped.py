@@ -2,7 +2,7 @@
 
 from ...fp8_prefill.kernels.swapped_wgmma import Config, launch, swapped_wgmma
 from ..definition import Inputs, Output, sparse_decode
-from ._prefill import handed
+from ._prefill import handed, workspace_bytes
 
 
 @sparse_decode.variant(
@@ -10,7 +10,7 @@ from ._prefill import handed
     requires=lambda w, config: swapped_wgmma.requires(w.prefill(), config),
     widens=swapped_wgmma.widens, tile=swapped_wgmma.tile,
     interpretable=False, archs=swapped_wgmma.archs,
-    workspace_bytes=lambda w, config: 0, stack_bytes=swapped_wgmma.stack_bytes,
+    workspace_bytes=workspace_bytes, stack_bytes=swapped_wgmma.stack_bytes,
 )  # fmt: skip
 def prefill_swapped(x: Inputs, config: Config) -> Output:
     """Hand the call to a prefill kernel: 16 heads of a token are one program, nothing is merged."""

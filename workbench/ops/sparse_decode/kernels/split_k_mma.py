@@ -13,7 +13,8 @@ from triton.experimental.gluon import language as gl
 
 from ....op import Tile
 from ..definition import Inputs, Output, sparse_decode
-from ._hopper import refused, scratch_bytes, split
+from ._hopper import refused, split
+from ._launch import parts_bytes
 from ._narrow import HEADS, TILE, WARPS, narrow
 
 BLOCK = HEADS.value
@@ -53,7 +54,7 @@ def _split_k_mma_kernel(
     config=Config(), step_from="split_k_swapped_wgmma", requires=refused,
     tile=lambda w, config: Tile(BLOCK, 1, TILE.value, cdiv(w.heads, BLOCK)),
     interpretable=False, archs=("sm_90",),
-    workspace_bytes=lambda w, c: scratch_bytes(w, cdiv(w.heads, BLOCK), c.chunks_per_block, 1),
+    workspace_bytes=lambda w, c: parts_bytes(w, cdiv(w.heads, BLOCK), c.chunks_per_block),
 )  # fmt: skip
 def split_k_mma(x: Inputs, config: Config) -> Output:
     """Leave rows as bytes until they are operands: nothing dequantised is written to memory."""

@@ -11,7 +11,8 @@ from triton.experimental.gluon import language as gl
 from ....op import Tile
 from ...fp8_prefill.kernels._columns import COLUMNS, columns, registers_for
 from ..definition import Inputs, Output, sparse_decode
-from ._hopper import refused, scratch_bytes, split
+from ._hopper import PAIR, refused, split
+from ._launch import parts_bytes
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def _requires(w, config: Config) -> str | None:
     widens=lambda x: x._replace(rounded_rows=True),
     tile=lambda w, config: Tile(COLUMNS, 1, 64),
     interpretable=False, archs=("sm_90",), stack_bytes=32,
-    workspace_bytes=lambda w, config: scratch_bytes(w, 1, config.chunks_per_block),
+    workspace_bytes=lambda w, config: parts_bytes(w, 1, config.chunks_per_block, PAIR),
 )  # fmt: skip
 def split_k_swapped_wgmma(x: Inputs, config: Config) -> Output:
     """Swap the operands: dequantised rows fill the tensor core's tile, heads are its columns."""

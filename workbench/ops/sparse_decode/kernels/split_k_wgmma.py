@@ -13,7 +13,8 @@ from triton.experimental.gluon import language as gl
 from ....op import Tile
 from ...fp8_prefill.kernels._heads import ROWS, enough_registers, heads_on_m
 from ..definition import Inputs, Output, sparse_decode
-from ._hopper import refused, scratch_bytes, split
+from ._hopper import PAIR, refused, split
+from ._launch import parts_bytes
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def _requires(w, config: Config) -> str | None:
     widens=lambda x: x._replace(rounded_rows=True),
     tile=lambda w, config: Tile(ROWS, 1, 64, cdiv(w.heads, ROWS)),
     interpretable=False, archs=("sm_90",), stack_bytes=128,
-    workspace_bytes=lambda w, c: scratch_bytes(w, cdiv(w.heads, ROWS), c.chunks_per_block),
+    workspace_bytes=lambda w, c: parts_bytes(w, cdiv(w.heads, ROWS), c.chunks_per_block, PAIR),
 )  # fmt: skip
 def split_k_wgmma(x: Inputs, config: Config) -> Output:
     """Parts of a token by Hopper's matrix products: 64 heads a tile, dequantised beside them."""
