@@ -38,6 +38,7 @@ KINDS = {
     "decode_splits": (decode_splits, "sparse_decode", has_picks),
     "group_gain": (group_gain, "sparse_prefill", lambda t: best_groups(t)["group"].notna()),
 }
+SHARING = ("sparse_prefill", "union_plan")  # ops in which tokens share a gather
 COMPILED = "traces/compiled/fp8_prefill.json"  # what `compile --json` printed
 
 
@@ -50,8 +51,9 @@ def draw_all(table: pd.DataFrame, to: Path) -> list[Path]:
             mine = rows[rows["op"] == op]
             if len(mine) and np.any(needed(mine)):
                 made.append(save(figure(mine), f"{kind}_{slug(device)}_{clock}", to))
-    if any(c.startswith("statistics.union_ratio.") for c in table.columns):
-        made.append(save(union_ratio(table), "union_ratio", to))
+    shared = table[table["op"].isin(SHARING)]
+    if any(c.startswith("statistics.union_ratio.") and shared[c].notna().any() for c in table):
+        made.append(save(union_ratio(shared), "union_ratio", to))
     return made
 
 
