@@ -66,6 +66,7 @@ def test_a_flagged_point_is_drawn_hollow(hot):
     assert hollow(plain) == 0 and hollow(flagged) > 0
 
 
+@pytest.mark.slow
 def test_figures_of_the_repository_are_drawn_from_its_records(table, tmp_path):
     made = sorted(figures.draw_all(table, tmp_path) + figures.draw_computed(tmp_path))
     shown = sorted((RECORDS.parents[1] / "figures").glob("[!c]*.svg"))

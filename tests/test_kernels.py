@@ -27,8 +27,14 @@ def said(w) -> str:
     return ",".join(changed) or "first"
 
 
+def long(v, w) -> bool:
+    """Whether the interpreter takes tens of seconds; other variants run on the edge here."""
+    return v.name == "dirty_pages" and (w.written >= 33 or w.batch >= 19)
+
+
 CASES = [
-    pytest.param(v, w, v.config, id=f"{op.name}-{v.name}-{said(w)}")
+    pytest.param(v, w, v.config, id=f"{op.name}-{v.name}-{said(w)}",
+                 marks=[pytest.mark.slow] * long(v, w))
     for op in OPS.values()
     for v in op.variants.values()
     for w in op.suites["edges"]

@@ -25,7 +25,10 @@ from workbench.ops.fp8_prefill.workload import DOTS3, GLM, SUITES, V4_C4, V32
 
 OP = OPS["fp8_prefill"]
 WIDENED, FP8 = ("swapab", "mg", "heads_on_warps"), ("swapab_fp8", "mg_fp8", "heads_on_warps_fp8")
-ARMS = [(name, {}) for name in WIDENED + FP8] + [
+ARMS = [  # heads over warps as they were shares all steps with the others
+    pytest.param(name, {}, marks=[pytest.mark.slow] * name.startswith("heads_on_warps"))
+    for name in WIDENED + FP8
+] + [
     pytest.param("swapab", {"arithmetic": "f16"}, marks=pytest.mark.slow),
     pytest.param("mg", {"arithmetic": "f16"}, marks=pytest.mark.slow),
     pytest.param("mg", {"block_k": 32}, marks=pytest.mark.slow),
