@@ -235,9 +235,9 @@ def test_what_the_readme_says_of_the_orientations_is_what_was_compiled():
                 for suffix, arch in (("_fp8", "sm_120"), ("", "sm_90"))]  # fmt: skip
     said = " ".join(README.split())
     for told in (
-        "`swapab_fp8` issues {:.0f} warp instructions a cache row, `mg_fp8` {:.0f},".format(
-            *(a.instructions for a in new)),
-        "waits at {:g} barriers for 64 rows in place of {:g}.".format(*(a.barriers for a in new)),
+        "`swapab_fp8` issues {:.0f} warp instructions a cache row and waits at {:g} barriers "
+        "for 64 rows, `mg_fp8` {:.0f} and {:g}.".format(
+            *(n for a in new for n in (a.instructions, a.barriers))),
         "`swapab` makes each code one {} times, `mg` {} times:".format(*(a.widened for a in old)),
         "{:.0f} warp instructions a row against {:.0f}.".format(*(a.instructions for a in old)),
     ):  # fmt: skip

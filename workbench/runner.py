@@ -95,8 +95,12 @@ class SparseMLARunner:
         self.buffers = self._allocated(map(max, zip(*needs, strict=True)))
 
     def explain(self, workload: Workload) -> Plan:
-        """What a call of `workload` runs, and why. Graphs run what `captured` says."""
-        return self._plan(workload)
+        """What a call of that many tokens, heads and lanes runs, and why.
+
+        Graphs replay the calls that `captured` lists.
+        """
+        w = self._workload(workload.tokens, workload.heads, workload.topk, workload.extra_topk)
+        return self._plan(w)
 
     def run(
         self, q: torch.Tensor, cache: torch.Tensor, indices: torch.Tensor, *, sm_scale: float,

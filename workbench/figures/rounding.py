@@ -17,8 +17,8 @@ TINY = 1e-9  # of 1 - cosine
 def rounding(found: Sequence[Error]) -> Figure:
     """1 - cosine against float64, along the spread of the scores and along the selected rows.
 
-    Left: errors of the topk that most have; right: those of the spread nearest the middle of them.
-    Dashed: what was published of two kernels on inputs of their own. Raises ValueError on none.
+    Left: errors of the topk that most have; right: those of the spread that most have.
+    Dotted: what was published of two kernels on inputs of their own. Raises ValueError on none.
     """
     if not found:
         raise ValueError("no error to draw")
@@ -78,7 +78,8 @@ def _curves(axes, points: list[tuple[float, Error]]) -> None:
         line = sorted((at, max(1 - e.cosine, TINY)) for at, e in points if e.arithmetic == name)
         place = list(ARITHMETICS).index(name) if name in ARITHMETICS else len(ARITHMETICS)
         # a second pass undoes what the weights' rounding cost: its curve lies on another one
-        wide = {"ls": "--", "mfc": "none", "ms": 9} if "passes" in name else {"ms": 5}
+        again = name in ARITHMETICS and ARITHMETICS[name].passes > 1
+        wide = {"ls": "--", "mfc": "none", "ms": 9} if again else {"ms": 5}
         axes.plot(*np.array(line).T, marker=MARKERS[place], lw=1.4, color=COLORS[place],
                   label=name, **wide)  # fmt: skip
     for cosine in PUBLISHED.values():

@@ -123,7 +123,7 @@ def told(
     """The account as sentences. `seen`: by architecture, whose times, and their MG / swapAB."""
     sums = {a.variant.removesuffix("_fp8"): a.sums for a in found}
     said = []
-    if "heads_on_warps" in sums:
+    if {"heads_on_warps", "mg"} <= sums.keys():
         local = max(a.local for a in found if a.variant.startswith("heads_on_warps"))
         said.append(f"A thread of heads_on_warps has {sums['heads_on_warps']} sums to hold in "
                     f"{MOST} registers, and its hot loop shows it: up to {local} local loads and "
@@ -145,9 +145,10 @@ def _of(arch: str, mg: Account, swapped: Account) -> str:
     if swapped.widened:
         extra = swapped.conversions - mg.conversions
         more = swapped.instructions - mg.instructions
+        share = f"{extra / more:.0%} of what" if more else "all between"
         return (f"{arch} has no e4m3 product for warps: swapab makes each code a 16-bit number "
-                f"{swapped.widened} times, mg {mg.widened} times. That is {extra / more:.0%} of "
-                f"what {issued} (swapab) differ by, though {crossing}.")  # fmt: skip
+                f"{swapped.widened} times, mg {mg.widened} times. That is {share} {issued} (swapab) "
+                f"differ by, though {crossing}.")  # fmt: skip
     return (f"{arch} multiplies codes as they are, so that reading them in each warp costs swapab "
             f"loads alone; {crossing}. In all: {issued} (swapab).")  # fmt: skip
 
