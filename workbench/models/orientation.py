@@ -147,8 +147,8 @@ def _of(arch: str, mg: Account, swapped: Account) -> str:
         more = swapped.instructions - mg.instructions
         share = f"{extra / more:.0%} of what" if more else "all between"
         return (f"{arch} has no e4m3 product for warps: swapab makes each code a 16-bit number "
-                f"{swapped.widened} times, mg {mg.widened} times. That is {share} {issued} (swapab) "
-                f"differ by, though {crossing}.")  # fmt: skip
+                f"{swapped.widened} times, mg {mg.widened} times. That is {share} {issued} "
+                f"(swapab) differ by, though {crossing}.")  # fmt: skip
     return (f"{arch} multiplies codes as they are, so that reading them in each warp costs swapab "
             f"loads alone; {crossing}. In all: {issued} (swapab).")  # fmt: skip
 
