@@ -1,54 +1,17 @@
-"""The chunk model out of records: constants come back, picks are judged where they were not fitted.
-
-Times are planted: those of the model with constants of our own, and a noise that is known.
-"""
+"""The chunk model out of records: its constants come back, and go into a table."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_dispatch_table import GPU, OP, one
-from typer.testing import CliRunner
+from planted_splits import H200, OTHERS, REAL, SIX, SMS, call, swept, timed
+from test_dispatch_records import one
 
 from workbench import record
-from workbench.cli import app
 from workbench.models.dispatch_table import read
-from workbench.models.makespan import Call, Constants, chunks_of, predicted_s
+from workbench.models.makespan import Constants
 from workbench.models.splits import COUNTS, PLACES
-
-SMS = 132
-H200 = replace(GPU, multiprocessors=SMS)
-REAL = {"split_k_wgmma": (Constants(6e-13, 5e-11, 3e-6), 64),
-        "split_k": (Constants(1e-12, 9e-11, 5e-6), 16)}  # fmt: skip
-ALL_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-
-
-def us(variant: str, place: dict, count: int) -> float:
-    constants, block_h = REAL[variant]
-    call = Call(place["tokens"], place["heads"], chunks_of(place.get("topk", 2048)), 64 * 656,
-                block_h)  # fmt: skip
-    return predicted_s(call, min(count, call.chunks), constants, SMS) * 1e6
-
-
-def timed(variant: str, place: dict, count: int, factor: float = 1.0, **changes):
-    config = dict(vars(OP.variants[variant].config)) | {"chunks_per_block": count}
-    place = {"padding": "mixed", **place}
-    return one(variant, us(variant, place, count or 8) * factor, workload=place, config=config,
-               environment=H200, **changes)  # fmt: skip
-
-
-def swept(variant: str, place: dict, counts=ALL_COUNTS, noise: float = 0.0) -> list:
-    return [timed(variant, place, n, 1 + noise * (-1) ** i) for i, n in enumerate(counts)]
-
-
-SIX = [m for place in PLACES for m in swept("split_k_wgmma", place, COUNTS, 0.02)]
-OTHERS = [{"tokens": tokens, "heads": heads, "topk": topk}
-          for tokens in (1, 16, 96) for heads in (16, 128) for topk in (512, 2048)]  # fmt: skip
-
-
-def call(*words):
-    return CliRunner().invoke(app, ["dispatch", *map(str, words)])
 
 
 @pytest.fixture
@@ -137,6 +100,22 @@ def test_constants_go_into_a_table_and_leave_the_rest_of_it(here):
     assert set(after.model.layouts) == {"split_k inline_656", "split_k_wgmma inline_656"}
 
 
+def test_a_table_that_is_made_again_keeps_the_constants_of_its_setup(here):
+    assert call("calibrate", "r.jsonl", "-o", "t.json").exit_code == 0
+    model = read("t.json").model
+    record.append(Path("k.jsonl"), *(m for p in OTHERS for m in swept("split_k", p)))
+    shown = call("k.jsonl", "-o", "t.json", "--json").stdout
+    made = read("t.json")
+    assert made.model == model and shown == Path("t.json").read_text()
+    assert len(made.entries) == len(OTHERS)
+    for name, other in (("device", "another"), ("triton", "3.9.0")):
+        path = Path(f"{name}.jsonl")
+        m = timed("split_k", PLACES[0], 1)
+        record.append(path, replace(m, environment=replace(H200, **{name: other})))
+        Path("o.json").write_bytes(Path("t.json").read_bytes())
+        assert call(path, "-o", "o.json").exit_code == 0 and read("o.json").model is None
+
+
 def test_a_model_that_does_not_hold_is_refused_in_a_line(here):
     wild = [timed("split_k", p, n, 5.0 ** (-1) ** (i + n // 16)) for i, p in enumerate(PLACES)
             for n in COUNTS]  # fmt: skip
@@ -156,53 +135,6 @@ def test_too_few_points_are_told_in_a_line(here):
     both = call("calibrate", "f.jsonl", "r.jsonl")
     assert both.exit_code == 1 and "too few" in both.stdout
     assert len(both.stderr.strip().splitlines()) == 1
-
-
-def test_picks_are_judged_where_they_were_not_fitted(here):
-    """The times are the model's: a pick is the best, and the variant's own rule (8) is not."""
-    others = [m for p in OTHERS for m in [*swept("split_k_wgmma", p),
-                                          timed("split_k_wgmma", p, 0)]]  # fmt: skip
-    record.append(Path("o.jsonl"), *others)
-    done = call("splits", "r.jsonl", "o.jsonl", "--json")
-    told = json.loads(done.stdout)
-    (summary,) = told["summary"]
-    assert done.exit_code == 0 and summary["places"] == len(OTHERS) == len(told["places"])
-    assert summary["pick"]["within"] == 1.0 and summary["pick"]["worst"] < 1.05
-    assert summary["own rule"]["worst"] > 1.2 > summary["refined"]["worst"]
-    rules = [p["rule_ratio"] for p in told["places"]]
-    assert summary["own rule"]["within"] == sum(r <= 1.10 for r in rules) / len(rules)
-    assert sum(r <= 1.10 for r in rules) < sum(r <= 1.30 for r in rules)
-    assert not any({"tokens": p["tokens"], "heads": p["heads"]} in PLACES for p in told["places"])
-    for p in told["places"]:
-        chunks = chunks_of(p["topk"])
-        best = min((us("split_k_wgmma", p, n), -n) for n in ALL_COUNTS if n <= chunks)
-        assert p["best_us"] == pytest.approx(best[0]) and 1 <= p["refined_ratio"] <= p["ratio"]
-    shown = call("splits", "r.jsonl", "o.jsonl").stdout
-    assert "tokens=96" in shown and "12 places: pick 100% within 1.10x" in shown
-
-
-def test_a_wrong_pick_is_seen_and_what_refining_finds(here):
-    """One count within 6 of the pick is made twice as fast, one further off ten times."""
-    place, times = {"tokens": 96, "heads": 64}, {}
-    for n in range(1, 33):
-        times[n] = us("split_k_wgmma", place, n)
-    picked = min(times, key=lambda n: (times[n], -n))
-    near, far = picked - 5, picked - 8
-    factors = {near: 0.5, far: 0.1}
-    record.append(Path("o.jsonl"), *(timed("split_k_wgmma", place, n, factors.get(n, 1.0))
-                                     for n in times))  # fmt: skip
-    (found,) = json.loads(call("splits", "r.jsonl", "o.jsonl", "--json").stdout)["places"]
-    assert (found["pick"], found["wanted"]) == (picked, picked)
-    assert (found["refined"], found["best"]) == (near, far)
-    assert found["ratio"] == pytest.approx(times[picked] / times[far] * 10)
-    assert found["refined_ratio"] == pytest.approx(times[near] / times[far] * 5)
-
-
-def test_a_pick_is_among_what_was_measured_and_what_it_would_be_is_told(here):
-    place = {"tokens": 96, "heads": 64}
-    record.append(Path("o.jsonl"), *swept("split_k_wgmma", place, (1, 2)))
-    (found,) = json.loads(call("splits", "r.jsonl", "o.jsonl", "--json").stdout)["places"]
-    assert found["pick"] == 2 < 8 < found["wanted"] and found["rule_ratio"] is None
 
 
 BAD = {

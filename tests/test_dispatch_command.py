@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_dispatch_table import GPU, blocks
+from test_dispatch_records import GPU, blocks
 from typer.testing import CliRunner
 
 from workbench import record
@@ -111,6 +111,7 @@ def test_regret_names_choices_that_no_record_measures(here):
 
 
 BAD = {
+    "records in its place": (["r.jsonl", "-o", "r.jsonl"], "r.jsonl is no dispatch table: it is"),
     "a folder": (["r.jsonl", "-o", "."], ". is a folder"),
     "no records": (["none.jsonl"], "none.jsonl"),
     "another op": (["r.jsonl", "--op", "sparse_decoding"], "did you mean 'sparse_decode'"),

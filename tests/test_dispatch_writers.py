@@ -3,15 +3,21 @@
 import json
 import os
 import signal
+import time
 import warnings
 from dataclasses import replace
 
 import pytest
 from filelock import FileLock
+from planted_splits import OP, SIX
 from test_dispatch_table import KNOWN, TEXT
 
-from workbench.dispatch import save
+from workbench import atomic, record
+from workbench.cli.calibrate import _write as write
+from workbench.cli.dispatch_tables import calibrations
+from workbench.dispatch import save, update
 from workbench.models import dispatch_table as t
+from workbench.models.makespan import Constants, Fit
 
 
 def in_child(work) -> int:
@@ -55,6 +61,60 @@ def test_a_writer_waits_for_the_lock_of_another(tmp_path, monkeypatch):
     with FileLock(tmp_path / "t.json.lock"), pytest.raises(TimeoutError):
         save(replace(KNOWN, torch="another"), path)
     assert path.read_text() == TEXT
+
+
+def slow(monkeypatch):
+    """Between reading a table and writing it there is time for everybody else to read it."""
+    own = atomic.write
+    monkeypatch.setattr(atomic, "write", lambda *given: (time.sleep(0.02), own(*given)))
+
+
+def ended(children) -> list[int]:
+    return [os.waitpid(child, 0)[1] for child in children]
+
+
+def test_what_eight_processes_add_at_once_is_all_there(tmp_path, monkeypatch):
+    path = tmp_path / "t.json"
+    slow(monkeypatch)
+
+    def add(i, before):
+        fits = before.model.layouts if before else {}
+        model = t.Model(132, {**fits, f"kernel {i}": Fit(Constants(5e-13, 1e-10, 6e-6), 0.01 * i)})
+        return replace(before or KNOWN, model=model)
+
+    adding = [in_child(lambda i=i: update(path, lambda b: add(i, b))) for i in range(8)]
+    assert not any(ended(adding))
+    found = {name: fit.relative_rms for name, fit in t.read(path).model.layouts.items()}
+    assert found == {f"kernel {i}": 0.01 * i for i in range(8)}
+    assert t.read(path).entries == KNOWN.entries
+
+
+def test_the_constants_of_calibrations_at_once_are_all_there(tmp_path, monkeypatch):
+    record.append(tmp_path / "r.jsonl", *SIX)
+    asked = dict.fromkeys(("clock", "device", "triton"))
+    rows, _, (made,) = calibrations([tmp_path / "r.jsonl"], OP, asked, None)
+    path, names = tmp_path / "t.json", [f"kernel_{i}" for i in range(3)]
+    slow(monkeypatch)
+    adding = [in_child(lambda n=n: write(path, rows, OP, [replace(made, variant=n)]))
+              for n in names]  # fmt: skip
+    assert not any(ended(adding))
+    assert set(t.read(path).model.layouts) == {f"{name} {made.layout}" for name in names}
+
+
+def test_what_is_no_table_is_left_as_it_is(tmp_path):
+    for content in ("", "{}", '{"op": "sparse_decode"}\n'):
+        (tmp_path / "r.jsonl").write_text(content)
+        with pytest.raises(ValueError, match=r"r\.jsonl is no dispatch table: its? "):
+            save(KNOWN, tmp_path / "r.jsonl")
+        assert (tmp_path / "r.jsonl").read_text() == content
+
+
+def test_a_change_that_is_refused_changes_nothing(tmp_path):
+    save(KNOWN, tmp_path / "t.json")
+    with pytest.raises(KeyError):
+        update(tmp_path / "t.json", lambda table: {}[table.op])
+    assert (tmp_path / "t.json").read_text() == TEXT
+    assert vars(update(tmp_path / "t.json", lambda table: table)) == vars(KNOWN)
 
 
 def kill(*_):

@@ -5,7 +5,7 @@ long each took where it was timed. A plan names the fastest that serves, and hol
 words, so that a choice can be recorded. Nothing here touches a GPU.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from filelock import FileLock
 from . import atomic
 from .fields import choose
 from .models.dispatch_estimates import Estimate, estimates, refusal
-from .models.dispatch_table import AXIS, Table, identity, text
+from .models.dispatch_table import AXIS, Table, fields_of, identity, label, read, text
 from .op import Config, Op, Workload
 
 LOCK_S = 60.0  # no table takes long to write: a lock held longer is a stuck process's
@@ -32,12 +32,31 @@ class Plan:
     why: str  # one line
 
 
-def save(table: Table, path: Path | str) -> None:
-    """Write a table under the lock `path`.lock, whole or not at all. Raises OSError."""
+def update(path: Path | str, change: Callable[[Table | None], Table]) -> Table:
+    """Put what `change` makes of the table at `path`, or of None, in its place; return that.
+
+    Read and written, whole or not at all, under one hold of the lock `path`.lock: of several who
+    add to a table each one's part stays. Raises OSError, and ValueError where something else than a
+    table stands there, which is left as it is.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(path.name + ".lock"), timeout=LOCK_S):
-        atomic.write(path, text(table))
+        made = change(_standing(path))
+        atomic.write(path, text(made))
+    return made
+
+
+def save(table: Table, path: Path | str) -> None:
+    """Write a table in place of the one at `path`, if any. Raises as `update` does."""
+    update(path, lambda _: table)
+
+
+def _standing(path: Path) -> Table | None:
+    try:
+        return read(path) if path.exists() else None
+    except ValueError as error:
+        raise ValueError(f"{path} is no dispatch table: {error}") from None
 
 
 def plan(
@@ -45,12 +64,12 @@ def plan(
     config: Config = None, arch: str | None = None,
 ) -> Plan:  # fmt: skip
     """`planned`, remembered: the second time the same is asked, the first answer is given."""
-    # variants are only ever added: their number says whether all are known
-    return _remembered(op, len(op.variants), w, table, variant, config, arch)
+    # the variants themselves are asked by: one that was replaced must not answer
+    return _remembered(op, tuple(op.variants.values()), w, table, variant, config, arch)
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _remembered(op, known, w, table, variant, config, arch) -> Plan:
+def _remembered(op, variants, w, table, variant, config, arch) -> Plan:
     return planned(op, w, table, variant=variant, config=config, arch=arch)
 
 
@@ -81,7 +100,7 @@ def planned(
         v = op.variants[name]
         reasons[name] = refusal(v, w, v.config, arch)
         if reasons[name] is None:
-            why = f"{_unmeasured(w, table, found)}: {name} comes first of what serves"
+            why = f"{_unmeasured(op, w, table, found)}: {name} comes first of what serves"
             return Plan(op.name, name, v.settled(w, v.config), why)
     told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
     raise ValueError(f"no variant of {op.name} serves {place(op, w) or DEFAULT}: {told}")
@@ -131,24 +150,32 @@ def _next(serving: list[Estimate]) -> str:
     if len(serving) == 1:
         return "nothing else that serves was measured"
     best, other = serving[:2]
-    told = f"next {other.variant} {other.us / best.us:.2f}x"
+    name, ratio = other.variant, other.us / best.us
+    if name == best.variant:
+        name = label(name, fields_of(other.config), fields_of(best.config))
+    told = f"next {name} {ratio:.2f}x"
     leads = all(arm.ratio is None for arm in best.sides)
     if best.at != other.at or not leads or any(arm.low is None for arm in other.sides):
         return told
     low, high = min(a.low for a in other.sides), max(a.high for a in other.sides)
+    # of the blocks that both have: where it leaves out the ratio of the times, it is not of that
+    if not round(low, 2) <= round(ratio, 2) <= round(high, 2):
+        return told
     return f"{told} ({low:.2f}-{high:.2f})"
 
 
-def _unmeasured(w: Workload, table: Table | None, found: list[Estimate]) -> str:
+def _unmeasured(op: Op, w: Workload, table: Table | None, found: list[Estimate]) -> str:
     """Why no time decides, in words; and what the most similar place has that was measured."""
     if table is None:
         return "no measurement of this place, for there is no table"
     if found:
         return "nothing that was measured at this place serves"
-    asked = identity(w)
-    differ = [{k: v for k, v in e.workload.items() if k != AXIS and asked.get(k) != v}
-              for e in table.entries]  # fmt: skip
-    near = " ".join(f"{k}={v}" for k, v in min(differ, key=len, default={}).items())
+    if not table.entries:
+        return "no measurement of this place: the table is empty"
+    asked, default = identity(w).items(), identity(op.Workload())
+    differ = [{k: v for k, v in (default | dict(e.workload)).items()
+               if k != AXIS and (k, v) not in asked} for e in table.entries]  # fmt: skip
+    near = " ".join(f"{k}={v}" for k, v in min(differ, key=len).items())
     return f"no measurement of this place (the nearest has {near or 'no tokens'})"
 
 

@@ -21,7 +21,7 @@ from .models.dispatch_table import AXIS, Table, identity
 from .op import Op, Workload
 
 WEIGHT = "weight"
-DECODE_MOST_TOKENS = 64  # SGLang's and FlashInfer's SM120_DECODE_MAX_TOKENS
+DECODE_MOST_TOKENS = 64  # SGLang's SM120_DECODE_MAX_TOKENS
 DENSE_MOST_CONTEXT = 2048  # SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD, by default
 
 

@@ -9,18 +9,19 @@ import typer
 from ..arms import arms_of
 from ..fields import replaced
 from . import options as o
-from .dispatch_tables import BASE, Records, rows_of
+from .dispatch_tables import (
+    BASE,
+    Clock,
+    DeviceName,
+    OfOp,
+    OfVariants,
+    Records,
+    Triton,
+    calibrations,
+)
 from .kernels import op_named
 
 BUDGET_S = 0.3  # of samples for each arm
-
-OfOp = Annotated[str, typer.Option("--op", help="Of which operation.")]
-Clock = Annotated[str, typer.Option(help="Of which clock.")]
-DeviceName = Annotated[str | None, typer.Option("--device-name", help="Of which device. Default: "
-                                                "the only one.")]  # fmt: skip
-Triton = Annotated[str | None, typer.Option(help="Of which version. Default: the only one.")]
-OfVariants = Annotated[list[str] | None, typer.Option("--variant", help="Only this one; repeat for "
-                                                      "several.")]  # fmt: skip
 
 
 def calibrate(
@@ -66,26 +67,6 @@ def calibrate(
     return int(len(good) < len(made))
 
 
-def calibrations(records, op, asked, variants):
-    """(records, sweeps, calibrations) of one setup. Raises ValueError where none can be fitted."""
-    from ..evidence import ceilings_of, pooled
-    from ..fields import choose
-    from ..models import splits as s
-
-    rows = rows_of(records, op, asked)
-    found = s.sweeps(pooled(rows), op)
-    known = dict.fromkeys(sweep.variant for sweep in found)
-    for name in variants or ():
-        choose(f"variant with a {s.COUNT} in these records", name, known)
-    found = [sweep for sweep in found if sweep.variant in (variants or known)]
-    first = rows.iloc[0]
-    copy = ceilings_of(rows, first["environment.device"]).copy_gb_per_s
-    made = s.calibrated(found, int(first["environment.multiprocessors"]), s.merge_of(rows, copy))
-    if all(c.fit is None for c in made):
-        raise ValueError(made[0].why)
-    return rows, found, made
-
-
 def _measure(op, variants, clock: str, device: str, to: Path, module) -> None:
     """Time six points of each variant here. Raises ValueError without a GPU."""
     from .. import study
@@ -115,27 +96,26 @@ def _measure(op, variants, clock: str, device: str, to: Path, module) -> None:
 def _write(to: Path, rows, op, good) -> None:
     """Put good constants into the table `to`, which is made of the records where it is not there.
 
-    Raises ValueError on a table of another op, device or Triton, which is left as it is.
+    Raises ValueError on a table of another op, device, Triton or clock, and on what is no table:
+    those are left as they are.
     """
-    from ..dispatch import save
+    from ..dispatch import update
     from ..evidence import newest
-    from ..models import dispatch_table as t
     from ..models.dispatch_records import table
+    from ..models.dispatch_table import unlike
     from ..models.splits import model_of
 
-    of_rows = table(newest(rows), op)
-    if to.exists():
-        try:
-            kept = t.read(to)
-        except ValueError as error:
-            raise ValueError(f"{to} is no dispatch table: {error}") from None
-        for name in ("op", "device", "triton", "clock"):
-            if getattr(kept, name) != getattr(of_rows, name):
-                raise ValueError(f"{to} is of {name} {getattr(kept, name)!r}, these records of "
-                                 f"{getattr(of_rows, name)!r}")  # fmt: skip
-        of_rows = kept
-    model, before = model_of(good), of_rows.model.layouts if of_rows.model else {}
-    save(replace(of_rows, model=replace(model, layouts={**before, **model.layouts})), to)
+    of_rows, model = table(newest(rows), op), model_of(good)
+
+    def with_constants(kept):
+        kept = kept or of_rows
+        if name := unlike(kept, of_rows):
+            raise ValueError(f"{to} is of {name} {getattr(kept, name)!r}, these records of "
+                             f"{getattr(of_rows, name)!r}")  # fmt: skip
+        before = kept.model.layouts if kept.model else {}
+        return replace(kept, model=replace(model, layouts={**before, **model.layouts}))
+
+    update(to, with_constants)
 
 
 def _told(op, c) -> dict:

@@ -11,12 +11,21 @@ from ..arms import arms_of, workloads_of
 from ..fields import pairs
 from . import options as o
 from .calibrate import calibrate
-from .dispatch_tables import BASE, Records, fields_of, grid, label, measured, told_apart
+from .dispatch_tables import (
+    BASE,
+    Clock,
+    DeviceName,
+    OfOp,
+    Records,
+    Triton,
+    grid,
+    measured,
+    named,
+    told_apart,
+)
 from .kernels import op_named
 from .regret import regret
 from .splits import splits
-
-OfOp = Annotated[str, typer.Option("--op", help="Of which operation.")]
 
 
 class RecordsFirst(TyperGroup):
@@ -41,14 +50,13 @@ def register(app: typer.Typer) -> None:
 
 def table(
     records: Records = None,
-    to: Annotated[Path | None, typer.Option("--to", "-o", help="Write the table there, as JSON.")] =
-    None,
+    to: Annotated[Path | None, typer.Option("--to", "-o", help="Write the table there, as JSON. "
+                                            "The constants of `dispatch calibrate` that stand "
+                                            "there for the same setup stay.")] = None,
     op: OfOp = "sparse_decode",
-    clock: Annotated[str, typer.Option(help="Of which clock.")] = "graph_rotating",
-    device: Annotated[str | None, typer.Option("--device-name", help="Of which device. Default: "
-                                               "the only one.")] = None,
-    triton: Annotated[str | None, typer.Option(help="Of which version. Default: the only one.")] =
-    None,
+    clock: Clock = "graph_rotating",
+    device: DeviceName = None,
+    triton: Triton = None,
     module: o.Modules = None,
     json: o.AsJson = False,
 ) -> int:  # fmt: skip
@@ -56,15 +64,16 @@ def table(
 
     Without an interval a place was timed in one process block.
     """
-    from ..dispatch import save
-    from ..models.dispatch_table import text
+    from ..dispatch import update
+    from ..models.dispatch_table import text, unlike
 
     if to is not None and to.is_dir():
         raise ValueError(f"{to} is a folder")
     of = op_named(op, module)
     found = measured(records, of, {"clock": clock, "device": device, "triton": triton})
     if to is not None:
-        save(found, to)
+        found = update(to, lambda before: found if before is None or unlike(before, found)
+                       else replace(found, model=before.model))  # fmt: skip
     if json:
         print(text(found), end="")
     else:
@@ -91,7 +100,7 @@ def plan(
 ) -> int:  # fmt: skip
     """The variant and config that a call should run, and why."""
     from .. import dispatch as d
-    from ..models.dispatch_table import Table
+    from ..models.dispatch_table import Table, fields_of
 
     of = op_named(op, module)
     base = BASE.get(of.name, {}) if suite is None else {}
@@ -105,7 +114,7 @@ def plan(
                       for w, p in plans])  # fmt: skip
     else:
         shared, own = told_apart(of, workloads)
-        rows = [[where, label(of, p.variant, fields_of(p.config)), p.why]
+        rows = [[where, named(of, p.variant, fields_of(p.config)), p.why]
                 for where, (_, p) in zip(own, plans, strict=True)]  # fmt: skip
         o.out.print(o.grid(shared, ["workload", "variant", "why"], rows, 3))
     return 0

@@ -15,6 +15,13 @@ BASE = {"sparse_decode": {"padding": "mixed"}}
 Records = Annotated[
     list[Path] | None, typer.Argument(help="Record files or folders. Default: traces/records.")
 ]
+OfOp = Annotated[str, typer.Option("--op", help="Of which operation.")]
+Clock = Annotated[str, typer.Option(help="Of which clock.")]
+DeviceName = Annotated[str | None, typer.Option("--device-name", help="Of which device. Default: "
+                                                "the only one.")]  # fmt: skip
+Triton = Annotated[str | None, typer.Option(help="Of which version. Default: the only one.")]
+OfVariants = Annotated[list[str] | None, typer.Option("--variant", help="Only this one; repeat for "
+                                                      "several.")]  # fmt: skip
 
 
 def measured(records, op, asked: dict[str, str | None]):
@@ -47,6 +54,25 @@ def rows_of(records, op, asked: dict[str, str | None]):
         return derived(rows)
 
 
+def calibrations(records, op, asked, variants):
+    """(records, sweeps, calibrations) of one setup. Raises ValueError where none can be fitted."""
+    from ..evidence import ceilings_of, pooled
+    from ..models import splits as s
+
+    rows = rows_of(records, op, asked)
+    found = s.sweeps(pooled(rows), op)
+    known = dict.fromkeys(sweep.variant for sweep in found)
+    for name in variants or ():
+        choose(f"variant with a {s.COUNT} in these records", name, known)
+    found = [sweep for sweep in found if sweep.variant in (variants or known)]
+    first = rows.iloc[0]
+    copy = ceilings_of(rows, first["environment.device"]).copy_gb_per_s
+    made = s.calibrated(found, int(first["environment.multiprocessors"]), s.merge_of(rows, copy))
+    if all(c.fit is None for c in made):
+        raise ValueError(made[0].why)
+    return rows, found, made
+
+
 def grid(op, found):
     """A row for each place of a table: its fastest arm, the next one, how sure that is."""
     shared, own = told_apart(op, [e.workload for e in found.entries])
@@ -68,22 +94,18 @@ def told_apart(op, workloads) -> tuple[str, list[str]]:
 
 def _fastest(op, arms) -> list[str]:
     first, *others = arms
-    head = [label(op, first.variant, first.config), f"{first.us:,.1f}"]
+    head = [named(op, first.variant, first.config), f"{first.us:,.1f}"]
     if not others:
         return [*head, "-", "-", "-", "", f"{first.blocks}"]
     other = others[0]
     interval = "-" if other.low is None else f"{other.low:.2f}-{other.high:.2f}"
-    return [*head, label(op, other.variant, other.config), f"{other.ratio:.2f}x", interval,
+    return [*head, named(op, other.variant, other.config), f"{other.ratio:.2f}x", interval,
             other.verdict or "", f"{min(first.blocks, other.blocks)}"]  # fmt: skip
 
 
-def label(op, variant: str, config: dict) -> str:
+def named(op, variant: str, config: dict) -> str:
     """A variant with those of its config fields that are not the default."""
+    from ..models.dispatch_table import fields_of, label
+
     known = op.variants.get(variant)
-    default = fields_of(known.config) if known else {}
-    return " ".join([variant, *(f"{k}={v}" for k, v in config.items() if default.get(k) != v)])
-
-
-def fields_of(config) -> dict:
-    """A config as a dict: that of a variant without one is empty."""
-    return {} if config is None else dict(vars(config))
+    return label(variant, config, fields_of(known.config) if known else {})

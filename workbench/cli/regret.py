@@ -9,7 +9,7 @@ import typer
 from ..arms import workloads_of
 from ..fields import pairs
 from . import options as o
-from .dispatch_tables import BASE, Records, fields_of, measured, told_apart
+from .dispatch_tables import BASE, Records, measured, told_apart
 from .kernels import op_named
 
 WORST = 5  # rows of a mix that are shown
@@ -55,6 +55,8 @@ def regret(
 def _told(op, found) -> dict:
     lines = [{"name": line.name, "us": line.us, "lost": line.lost,
               "choices": [_row(c) for c in line.choices]} for line in found.lines]  # fmt: skip
+    from ..models.dispatch_table import fields_of
+
     unmeasured = [fields_of(c.workload) | {"weight": c.weight} for c in found.unmeasured]
     return {"oracle_us": found.oracle_us, "lines": lines, "unmeasured": unmeasured}
 

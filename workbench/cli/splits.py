@@ -1,8 +1,16 @@
 """dispatch splits: what the chunk model's picks cost where it was not fitted."""
 
 from . import options as o
-from .calibrate import Clock, DeviceName, OfOp, OfVariants, Triton, calibrations
-from .dispatch_tables import Records, told_apart
+from .dispatch_tables import (
+    Clock,
+    DeviceName,
+    OfOp,
+    OfVariants,
+    Records,
+    Triton,
+    calibrations,
+    told_apart,
+)
 from .kernels import op_named
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from ..fields import replaced
 from ..flags import merged
 from ..op import Op
-from .dispatch_table import AXIS, Arm, Entry, Table, identity
+from .dispatch_table import AXIS, MOST, Arm, Entry, Table, identity
 from .grouping import noise_of, ratio_of
 from .ratio import verdict
 
@@ -71,7 +71,7 @@ def _order(entry: Entry) -> tuple:
 def _arms(rows: pd.DataFrame, op: Op) -> tuple[Arm, ...]:
     """The arms of one place, the fastest first."""
     turns = rows.pivot_table(index=["study", "block"], columns="arm", values="median_us")
-    times = sorted((us, arm) for arm, us in np.exp(np.log(turns).mean()).items())
+    times = sorted((us, arm) for arm, us in _times(turns).items())
     known = noise_of(rows)
     floor = 0.0 if math.isnan(known) else known
     of = dict(iter(rows.sort_values("at", kind="stable").groupby("arm", sort=False)))
@@ -83,11 +83,24 @@ def _arms(rows: pd.DataFrame, op: Op) -> tuple[Arm, ...]:
                 "blocks": int(turns[arm].count()), "flags": merged(own["flags"])}  # fmt: skip
         if found:
             r = ratio_of(turns, arm, times[0][1])
-            low, high = (None if math.isnan(end) else end for end in (r.low, r.high))
+            # no bound: two blocks that disagree leave an interval of many powers of ten
+            low, high = (r.low, r.high) if r.high < MOST else (None, None)
             told |= {"ratio": r.value, "low": low, "high": high,
                      "verdict": verdict(r, noise=floor)}  # fmt: skip
         found.append(Arm(**told))
     return tuple(found)
+
+
+def _times(turns: pd.DataFrame) -> dict[str, float]:
+    """Microseconds of each arm of `turns` (blocks by arms), all over the same blocks.
+
+    A block may be slow or fast as a whole: the mean of an arm over its own blocks says little
+    beside that of another over others. So the arm that is in most is the measure of the rest.
+    """
+    own, counts = np.exp(np.log(turns).mean()), turns.count()
+    anchor = min(turns, key=lambda arm: (-counts[arm], own[arm], arm))
+    return {arm: own[anchor] * (1.0 if arm == anchor else ratio_of(turns, arm, anchor).value)
+            for arm in turns}  # fmt: skip
 
 
 def config_of(row: pd.Series, op: Op) -> dict:

@@ -6,7 +6,6 @@ line. A reader that cannot use a table does without, and says so once: a server 
 """
 
 import json
-import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,28 +17,34 @@ from .ratio import VERDICTS
 
 SCHEMA = 1
 AXIS = "tokens"  # of a workload, along which a reader may look between two places
+SETUP = ("op", "device", "triton", "clock")  # what a table is of
 SEED = "seed"  # the one field of a workload that does not tell a place
-MOST = 1e12  # no time in microseconds, and no ratio of two, is above it
+MOST = 1e12  # no time in microseconds, no ratio of two, and no number at all reaches it
 _SCALAR = (str, int, float, bool, type(None))
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A variant with a config, at one place. Raises ValueError on a time that is none."""
+    """A variant with a config, at one place. Raises ValueError on a time or ratio that is none."""
 
     variant: str
     config: Mapping[str, Any]  # that ran
-    us: float  # geometric mean over process blocks of their medians
-    blocks: int
+    us: float  # of the arm in most process blocks the geometric mean of its medians; of any other
+    # that times the ratio of the two, so that blocks which it missed do not count for it
+    blocks: int  # of its own
     flags: tuple[str, ...]  # what a reader should know before believing the time
     ratio: float | None = None  # its time over that of the fastest arm; None of that arm itself
-    low: float | None = None  # 95 % interval of the ratio; None where a side has one block
+    low: float | None = None  # 95 % interval of the ratio; None where a side has one block, or
+    # where it has no bound
     high: float | None = None
     verdict: str | None = None  # of `ratio.verdict`; SLOWER is beyond doubt
 
     def __post_init__(self):
         if not 0 < self.us < MOST or self.blocks < 1:
             raise ValueError(f"{self.variant} took {self.us} us in {self.blocks} blocks")
+        if not all(end is None or 0 < end < MOST for end in (self.ratio, self.low, self.high)):
+            raise ValueError(f"{self.variant} took {self.ratio} times ({self.low} to {self.high}) "
+                             "as long as the fastest")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,21 @@ class Table:
 def identity(w) -> dict[str, Any]:
     """What of a workload tells its place."""
     return {name: value for name, value in vars(w).items() if name != SEED}
+
+
+def unlike(a: Table, b: Table) -> str | None:
+    """The first of SETUP in which two tables differ: their times, and constants, are then apart."""
+    return next((name for name in SETUP if getattr(a, name) != getattr(b, name)), None)
+
+
+def label(variant: str, config: Mapping[str, Any], default: Mapping[str, Any]) -> str:
+    """A variant with those of its config fields that are not as in `default`."""
+    return " ".join([variant, *(f"{k}={v}" for k, v in config.items() if default.get(k) != v)])
+
+
+def fields_of(config: Any) -> dict[str, Any]:
+    """A config as a dict: that of a variant without one is empty."""
+    return {} if config is None else dict(vars(config))
 
 
 def text(table: Table) -> str:
@@ -186,10 +206,6 @@ def _of(told: Any, name: str, *kinds: type) -> Any:
         raise ValueError(f"{name!r:.40} is missing in {told!r:.40}")
     value = told[name]
     wrong = not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)
-    if wrong or (isinstance(value, int | float) and not _finite(value)):
+    if wrong or (isinstance(value, int | float) and not abs(value) < MOST):  # nan is not, too
         raise ValueError(f"its {name:.40} is {value!r:.40}")
     return value
-
-
-def _finite(value: int | float) -> bool:
-    return abs(value) < MOST or (isinstance(value, float) and math.isfinite(value))
