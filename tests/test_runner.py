@@ -239,4 +239,3 @@ def test_the_callers_inference_tensors_are_written_outside_of_their_mode():
     found = call(runner(), x, out=out, out_lse=x.out_lse)
     with torch.inference_mode():
         assert same(found, alone(x))
-

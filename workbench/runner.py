@@ -10,14 +10,16 @@ Two runners share no memory. That of one is for one stream, and a call writes ov
 before returned, unless the caller gives `out` and `out_lse`. Who keeps a graph keeps its runner.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import NamedTuple
 
 import torch
 
-from . import dispatch
+from . import dispatch, interpreter
 from .dispatch import Plan, Table
 from .layouts import LAYOUTS
 from .machine import resolve_device
@@ -81,8 +83,10 @@ class SparseMLARunner:
         self.largest = largest
         self.device = torch.empty(0, device=resolve_device(device)).device  # cuda:0, not cuda
         self.captured: list[Captured] = []
-        self.growths = 0
+        self.growths, self._turn = 0, Lock()
         gpu, arch = self.device.type == "cuda", "cpu"
+        if not gpu and interpreter.active():
+            interpreter.repair()
         if gpu:
             arch = "sm_{}{}".format(*torch.cuda.get_device_capability(self.device))
         self._plan = partial(plan, OP, table=table, variant=variant, config=config, arch=arch)
@@ -93,6 +97,12 @@ class SparseMLARunner:
                  for tokens in range(1, largest.tokens + 1))  # fmt: skip
         needs = [self._needs(w, self._plan(w)) for w in steps]
         self.buffers = self._allocated(map(max, zip(*needs, strict=True)))
+
+    def __getstate__(self):
+        return {name: held for name, held in vars(self).items() if name != "_turn"}
+
+    def __setstate__(self, state: dict):
+        vars(self).update(state, _turn=Lock())
 
     def explain(self, workload: Workload) -> Plan:
         """What a call of that many tokens, heads and lanes runs, and why.
@@ -118,6 +128,19 @@ class SparseMLARunner:
         captured that has not run before, and where another GPU is the current one.
         """
         self._on_current_device()
+        if not isinstance(sm_scale, int | float) or not math.isfinite(sm_scale):
+            raise ValueError(f"sm_scale={sm_scale!r} is no finite number")
+        with self._turn:  # outputs and parts are one call's at a time
+            return self._run(
+                q, cache, indices, positions, topk_length, extra_cache, extra_indices,
+                extra_topk_length, attn_sink, sm_scale, out, out_lse,
+            )  # fmt: skip
+
+    def _run(
+        self, q, cache, indices, positions, topk_length, extra_cache, extra_indices,
+        extra_topk_length, attn_sink, sm_scale, out, out_lse,
+    ) -> Output:  # fmt: skip
+        """`run`, whose turn it is."""
         w = self.largest
         x = Inputs(
             q, cache, w.page_size, w.row_stride or LAYOUTS[w.layout].row_bytes, indices, positions,

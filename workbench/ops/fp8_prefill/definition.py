@@ -13,6 +13,7 @@ the weights on the way. One that rounds more (rows written as bf16, queries quan
 question it answers instead, by `Variant.widens`: the reference rounds the same, the budget stays.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -24,6 +25,10 @@ from ..sparse_prefill.definition import attention, compare
 from ..union_plan.definition import selection_statistics
 from . import pools
 from .workload import SUITES, Workload
+
+# dimensions of each tensor of `Inputs`
+RANKS = {"q": 3, "cache": 2, "indices": 2, "positions": 1, "topk_length": 1, "extra_cache": 2,
+         "extra_indices": 2, "extra_topk_length": 1, "attn_sink": 1}  # fmt: skip
 
 
 class Inputs(NamedTuple):
@@ -102,6 +107,7 @@ def make_inputs(w: Workload, device: str) -> Inputs:
 
 def validate(x: Inputs) -> None:
     """Raise ValueError on a shape, dtype or stride that would be read as something else."""
+    _validate_kinds(x)
     layout, (tokens, heads) = LAYOUTS[x.layout], x.q.shape[:2]
     if x.scale_format not in layout.formats:
         raise ValueError(f"scale_format={x.scale_format!r} is none of {layout.name}'s: "
@@ -129,11 +135,31 @@ def validate(x: Inputs) -> None:
         _validate_cache(name, source, layout)
 
 
+def _validate_kinds(x: Inputs) -> None:
+    """Raise ValueError where a field is no tensor of its rank, or no number that a kernel takes."""
+    if x.layout not in LAYOUTS:
+        raise ValueError(f"layout={x.layout!r} is none of {', '.join(LAYOUTS)}")
+    for name, rank in RANKS.items():
+        held = getattr(x, name)
+        if held is None and name not in ("q", "cache", "indices"):
+            continue
+        if not isinstance(held, torch.Tensor) or held.ndim != rank:
+            shape = f" {tuple(held.shape)}" if isinstance(held, torch.Tensor) else ""
+            raise ValueError(f"{name} is {type(held).__name__}{shape}, not a tensor of {rank} "
+                             "dimensions")  # fmt: skip
+    for name in ("page_size", "extra_page_size", "row_stride"):
+        if not isinstance(getattr(x, name), int) or getattr(x, name) < 1:
+            raise ValueError(f"{name}={getattr(x, name)!r} is no whole number above 0")
+    if not isinstance(x.sm_scale, int | float) or not math.isfinite(x.sm_scale):
+        raise ValueError(f"sm_scale={x.sm_scale!r} is no finite number")
+
+
 def _validate_cache(name: str, source: Source, layout) -> None:
     cache, size = source.cache, layouts.page_bytes(layout, source.page_size, source.row_stride)
-    if cache.dtype != torch.uint8 or cache.ndim != 2 or cache.shape[1] < size:
-        raise ValueError(f"{name} is {cache.dtype} {tuple(cache.shape)}, not uint8 "
-                         f"[pages, >= {size}]")  # fmt: skip
+    padded = layouts.page_stride(layout, source.page_size, True, source.row_stride)
+    if cache.dtype != torch.uint8 or not size <= cache.shape[1] <= padded:
+        raise ValueError(f"{name} is {cache.dtype} {tuple(cache.shape)}, not uint8 [pages, {size} "
+                         f"to {padded}]: pages of {source.page_size} tokens")  # fmt: skip
     word = 2 if layout.footer_bytes else 4  # bytes of what is read at once: bf16, float32
     steps = (cache.stride(0), source.row_stride, cache.data_ptr())
     if cache.stride(1) != 1 or any(step % word for step in steps):

@@ -82,6 +82,8 @@ def validate(x: Inputs) -> None:
     tokens, heads = x.q.shape[:2]
     if x.layout not in LAYOUTS:
         raise ValueError(f"layout={x.layout!r} is none of {', '.join(LAYOUTS)}")
+    if not x.indices.shape[1]:
+        raise ValueError(f"indices is {tuple(x.indices.shape)}: a token has no lane")
     if not 1 <= heads <= MOST_HEADS:
         raise ValueError(f"q has {heads} heads, not 1 to {MOST_HEADS}")
     lse = x.out_lse
