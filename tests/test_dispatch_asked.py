@@ -17,15 +17,18 @@ def test_without_a_table_the_order_of_preference_decides():
     made = told(heads=64)
     assert made.variant == "wide" and made.config == Config()  # in the order of the files
     assert "no measurement of this place" in made.why and "no table" in made.why
+    assert told(arch="sm_90").why.endswith("hopper comes first of what serves")
 
 
 def test_another_place_is_no_measurement():
     made = told(a_table(entry({"tall": 1.0}, heads=32), arch=""), heads=64)
     assert made.variant == "wide"
-    assert made.why == ("no measurement of this place (the nearest has heads=32): wide comes first "
-                        "of what serves")  # fmt: skip
+    by_files = ("wide comes first of what serves, in the order of their files: no preference names "
+                "it")  # fmt: skip
+    assert made.why == f"no measurement of this place (the nearest has heads=32): {by_files}"
     none = told(a_table(entry({"narrow": 1.0}, heads=32), arch=""), heads=32)
-    assert none.why.startswith("nothing that was measured at this place serves")
+    assert none.why == ("nothing that was measured at this place serves (narrow: heads=32 exceeds "
+                        f"16 columns): {by_files}")  # fmt: skip
 
 
 def test_the_nearest_is_told_by_the_fields_that_an_entry_leaves_out_too():

@@ -97,7 +97,7 @@ def test_regret_counts_what_a_choice_loses(here):
     assert "no record measures tokens=9" in shown and shown.count("not measured") == 2
     held = call("regret", "t.json", "--mix", "m.csv", "r.jsonl", "--held-out").stdout
     # 64 tokens follow from those up to 8, where split_k was faster: 90 us where 80 would do
-    assert "held out" in held and "12.5%" in held and "worst rows" in held
+    assert "held out" in held and "12.5%" in held and "worst calls" in held
 
 
 def test_regret_names_choices_that_no_record_measures(here):
@@ -125,6 +125,7 @@ BAD = {
     "two configs": (["plan", "--variant", "split_k", "-c", "block_h=16,32"], "2 configs"),
     "outside": (["plan", "--variant", "split_k_swapped_wgmma", "-w", "heads=64"], "heads=64 excee"),
     "another GPU": (["plan", "--variant", "split_k_wgmma", "--arch", "sm_120"], "sm_120"),
+    "an arch": (["plan", "--arch", "sm90"], "'sm90' is neither sm_ and a number"),
     "a mix": (["regret", "t.json", "--mix", "r.jsonl", "r.jsonl"], "neither .csv nor JSON"),
     "no mix": (["regret", "t.json", "--mix", "m.csv", "r.jsonl"], "m.csv"),
     "no table": (["regret", "r.jsonl", "--mix", "m.csv"], "r.jsonl is no dispatch table"),
@@ -148,3 +149,43 @@ def test_records_of_two_setups_are_to_be_chosen_from(here):
         assert f"choose with {option}" in call(path).stderr
         assert call(path, option, other, "-o", "o.json").exit_code == 0
         assert getattr(Table.load("o.json"), name) == other
+
+
+ODD = {
+    "no environment": ({"environment": {}}, "environment.device of a record of sparse_decode is"),
+    "no device": ({"environment": {"device": None}}, "device of a record of sparse_decode is miss"),
+    "a Triton of numbers": ({"environment": {"triton": 3.6}}, "sparse_decode is 3.6, no text"),
+    "no torch": ({"environment": {"torch": None}}, "torch of a record of sparse_decode is missing"),
+    "a list as source": ({"environment": {"source": [1]}}, "source of a record is [1], no single"),
+    "a list of tokens": ({"workload": {"tokens": [8]}}, "tokens of a record is [8], no single"),
+    "a list in a config": ({"config": {"block_h": [16]}}, "block_h of a record is [16], no single"),
+    "tokens of another kind": ({"workload": {"tokens": True}}, "that sparse_decode has: tokens=Tr"),
+    "a field of another op": ({"workload": {"T": 8}}, "of a workload that sparse_decode has: T=8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("named", [(), ("--device-name", "a GPU")], ids=["any", "named"])
+@pytest.mark.parametrize("changes, said", ODD.values(), ids=ODD)
+def test_odd_records_are_told_in_a_line_and_make_no_table(here, changes, said, named):
+    rows = [r for r in record.rows("r.jsonl") if r["workload"]["tokens"] == 8]
+    for name, value in changes.items():
+        rows = [r | {name: r[name] | value if name == "environment" and value else value}
+                for r in rows]  # fmt: skip
+    record.append_rows(Path("odd.jsonl"), rows)
+    done = call("odd.jsonl", *named, "-o", "o.json")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1) and said in done.stderr, done.output
+    assert not Path("o.json").exists()
+
+
+@pytest.mark.parametrize("count, said", [("many", "'many', no single value"), (None, "missing")])
+def test_calibration_needs_the_count_of_multiprocessors(here, count, said):
+    rows = [r | {"environment": r["environment"] | {"multiprocessors": count}}
+            for r in record.rows("r.jsonl")]  # fmt: skip
+    record.append_rows(Path("odd.jsonl"), rows)
+    done = call("calibrate", "odd.jsonl")
+    assert done.exit_code == 2 and f"multiprocessors of a record is {said}" in done.stderr
+
+
+def test_records_given_twice_are_read_once(here):
+    once = call("r.jsonl", "--json")
+    assert call("r.jsonl", here, here / "r.jsonl", "--json").stdout == once.stdout

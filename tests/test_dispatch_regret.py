@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.models.dispatch_estimates import estimates
 from workbench.models.dispatch_table import Arm, Entry, Table, identity
 from workbench.ops import OPS
 from workbench.regret import Call, family_of, read_mix, regret
@@ -156,11 +157,34 @@ def test_a_mix_is_csv_or_json(tmp_path):
                                     Call(replace(BASE, tokens=8), 0.5)]
 
 
+def test_the_mark_and_the_spaces_of_a_spreadsheet_are_no_names(tmp_path):
+    (tmp_path / "m.csv").write_text("\ufefftokens, weight\n8, 2\n")
+    assert read_mix(tmp_path / "m.csv", BASE) == [Call(replace(BASE, tokens=8), 2.0)]
+
+
+def test_equal_calls_are_priced_once(monkeypatch):
+    calls, asked = mix(t8=3, t64=1), []
+    monkeypatch.setattr("workbench.regret.estimates",
+                        lambda *given: asked.append(given[1]) or estimates(*given))  # fmt: skip
+    many = regret(OP, CURVES, CURVES, calls * 100 + mix(t9=1) * 2)
+    assert asked == [w(tokens=8), w(tokens=64), w(tokens=9)]
+    assert [c.weight for c in many.lines[0].choices] == [300, 100]
+    assert many.oracle_us == 20.0 and many.unmeasured == (Call(w(tokens=9), 2),)
+
+
 @pytest.mark.parametrize("name, text, said", [
     ("m.csv", "tokens\n1\n", "row 1: no weight"), ("m.csv", "tokens,weight\n", "holds no calls"),
     ("m.csv", "tokens,weight\n1,1\n2\n", "row 2: no weight"),
     ("m.csv", "tokens,weight\n1,0\n", "row 1: weight='0' is no positive number"),
-    ("m.csv", "tokens,weight\n1,nan\n", "weight='nan'"), ("m.csv", "T,weight\n1,1\n", "'T'"),
+    ("m.csv", "tokens,weight\n1,nan\n", "weight='nan'"),
+    ("m.csv", "tokens,weight\n1,1e12\n", "weight='1e12' is no positive number between 1e-12 and"),
+    ("m.csv", "tokens,weight\n1,5e-324\n", "weight='5e-324'"),
+    ("m.json", f'[{{"weight": {10**400}}}]', "is not of type float"),
+    ("m.csv", "tokens,tokens,weight\n1,2,1\n", "'tokens' is given twice"),
+    ("m.csv", "weight, weight\n1,2\n", "'weight' is given twice"),
+    ("m.json", '[{"tokens": 1, "tokens": 2, "weight": 1}]', "'tokens' is given twice"),
+    ("m.csv", "tokens;weight\n1;1\n", "no weight: the columns are 'tokens;weight'"),
+    ("m.csv", "", "holds no calls"), ("m.csv", "T,weight\n1,1\n", "'T'"),
     ("m.csv", "tokens,weight\n1,1,5\n", "row 1: 5 has no column"),
     ("m.csv", "tokens,weight\nmany,1\n", "row 1: tokens='many'"),
     ("m.json", '[{"heads": 200, "weight": 1}]', "row 1: heads=200 exceeds 128"),

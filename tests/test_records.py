@@ -210,7 +210,7 @@ def test_schema_1_is_read_and_what_it_lacks_is_absent(path):
 
 @pytest.mark.parametrize("name, value", [
     ("twin_us", ["1"]), ("cost", [1]), ("ledger", "x"), ("block", "0"), ("floor_us", "1"),
-    ("samples_us", ["1"]), ("samples_us", [None]), ("study", 3), ("verdict", {}),
+    ("samples_us", ["1"]), ("samples_us", [None]), ("flags", [1]), ("study", 3), ("verdict", {}),
 ])  # fmt: skip
 def test_a_field_of_another_type_is_refused(path, name, value):
     path.parent.mkdir()

@@ -101,6 +101,8 @@ def planned(
         reasons[name] = refusal(v, w, v.config, arch)
         if reasons[name] is None:
             why = f"{_unmeasured(op, w, table, found)}: {name} comes first of what serves"
+            if name not in op.preference:
+                why += ", in the order of their files: no preference names it"
             return Plan(op.name, name, v.settled(w, v.config), why)
     told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
     raise ValueError(f"no variant of {op.name} serves {place(op, w) or DEFAULT}: {told}")
@@ -169,7 +171,8 @@ def _unmeasured(op: Op, w: Workload, table: Table | None, found: list[Estimate])
     if table is None:
         return "no measurement of this place, for there is no table"
     if found:
-        return "nothing that was measured at this place serves"
+        first = found[0]
+        return f"nothing that was measured at this place serves ({first.variant}: {first.reason})"
     if not table.entries:
         return "no measurement of this place: the table is empty"
     asked, default = identity(w).items(), identity(op.Workload())

@@ -34,7 +34,7 @@ def convert(name: str, text: Any, kind: Any) -> Any:
         raise ValueError(f"{name}={text!r} is not of type {target.__name__}")
     try:
         return target(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # 10**400 is no float
         raise ValueError(f"{name}={text!r} is not of type {target.__name__}") from None
 
 
@@ -62,6 +62,18 @@ def pairs(assignments: list[str]) -> dict[str, str]:
         if name in found:
             raise ValueError(f"{name} is given twice: {found[name]!r} and {value!r}")
         found[name] = value
+    return found
+
+
+def once(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these keys and values: `object_pairs_hook` of json, which keeps the last one.
+
+    Raises ValueError on a key that is given twice.
+    """
+    found = dict(items)
+    if len(found) < len(items):
+        names = [name for name, _ in items]
+        raise ValueError(f"{max(names, key=names.count)!r:.40} is given twice")
     return found
 
 

@@ -145,6 +145,8 @@ def found(path: Path | str) -> Path:
 def files(*paths: Path | str) -> list[Path]:
     """The record files among `paths`, each as `found`: files as they are, folders with *.jsonl.
 
+    Each stands there once: two of each of its blocks would make every interval too narrow.
+
     Raises FileNotFoundError where there is none, RecordError on what is neither.
     """
     out = []
@@ -154,7 +156,7 @@ def files(*paths: Path | str) -> list[Path]:
         if not path.is_dir() and not path.is_file():
             raise RecordError(f"{path} is neither a file nor a folder")
         out += sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
-    return out
+    return list({path.resolve(): path for path in reversed(out)}.values())[::-1]
 
 
 def slug(device: str) -> str:
@@ -212,6 +214,8 @@ def misfit(name: str, value: Any) -> str | None:
         return f"its {name} is {value!r:.40}, not of type {getattr(kind, '__name__', kind)}"
     if name in SAMPLES and not all(isinstance(us, _NUMBER) for us in value):
         return f"its {name} are not all numbers"
+    if name == "flags" and not all(isinstance(flag, str) for flag in value):
+        return "its flags are not all text"
     if name == "verdict" and not isinstance(value.get("status"), str):
         return "its verdict has no status"
     return None

@@ -8,19 +8,19 @@ fastest of that family, so its loss is the least that it can be.
 
 import csv
 import json
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .dispatch import DEFAULT, place, planned
-from .fields import convert, replaced
+from .fields import convert, once, replaced
 from .models.dispatch_estimates import Estimate, estimates
 from .models.dispatch_table import AXIS, Table, identity
 from .op import Op, Workload
 
 WEIGHT = "weight"
+LEAST, MOST = 1e-12, 1e12  # of a weight: sums of their products with times stay numbers
 DECODE_MOST_TOKENS = 64  # SGLang's SM120_DECODE_MAX_TOKENS
 DENSE_MOST_CONTEXT = 2048  # SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD, by default
 
@@ -98,7 +98,7 @@ def regret(
     two that were measured. Raises ValueError where no call of the mix is measured.
     """
     found, unmeasured = [], []
-    for call in mix:
+    for call in folded(mix):
         exact = [e for e in estimates(op, call.workload, _only(measured, call.workload),
                                       table.arch or None) if e.reason is None]  # fmt: skip
         if exact:
@@ -114,6 +114,14 @@ def regret(
     ruled = [Line(rule.name, _ruled(rule, found)) for rule in RULES.get(op.name, ())]
     return Regret(_mean((c.weight, c.oracle_us) for c in own), (Line(name, own), *ruled),
                   tuple(unmeasured))  # fmt: skip
+
+
+def folded(mix: Iterable[Call]) -> list[Call]:
+    """The different calls of a mix, each with the weights of its equals added up."""
+    weights: dict[Workload, float] = {}
+    for w, weight in mix:
+        weights[w] = weights.get(w, 0.0) + weight
+    return [Call(w, weight) for w, weight in weights.items()]
 
 
 def _mean(pairs: Iterable[tuple[float, float]]) -> float | None:
@@ -184,7 +192,7 @@ RULES = {
 
 
 def read_mix(path: Path | str, base: Workload) -> list[Call]:
-    """The calls of a file: CSV with a header, or a JSON list of objects.
+    """The calls of a file, row by row: CSV with a header, or a JSON list of objects.
 
     A row gives fields of the workload, of which the others are those of `base`, and its weight.
     Raises ValueError with the row that is wrong, OSError where there is no such file.
@@ -206,21 +214,30 @@ def _call(row: dict, base: Workload) -> Call:
         raise ValueError(f"{given[None][0]} has no column")
     weight = given.pop(WEIGHT, None)
     if not isinstance(weight, str | int | float):
-        raise ValueError(f"no {WEIGHT}")
-    if not 0 < (calls := convert(WEIGHT, weight, float)) < math.inf:
-        raise ValueError(f"{WEIGHT}={weight!r} is no positive number")
+        seen = f"it is {row[WEIGHT]!r:.40}" if WEIGHT in row else \
+            f"the columns are {', '.join(map(repr, row)) or 'none'}"  # fmt: skip
+        raise ValueError(f"no {WEIGHT}: {seen}")
+    if not LEAST < (calls := convert(WEIGHT, weight, float)) < MOST:
+        raise ValueError(f"{WEIGHT}={weight!r} is no positive number between {LEAST} and {MOST:g}")
     return Call(replaced(base, given, "workload"), calls)
 
 
 def _rows(path: Path) -> list[dict]:
     try:
         if path.suffix == ".csv":
-            with path.open(newline="") as file:
-                return list(csv.DictReader(file))
-        rows = json.loads(path.read_bytes())
+            return _csv_rows(path)
+        rows = json.loads(path.read_bytes(), object_pairs_hook=once)
     except (ValueError, RecursionError, csv.Error) as error:
         what = "no CSV" if path.suffix == ".csv" else "neither .csv nor JSON"
         raise ValueError(f"{path} is {what}: {error}") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"{path} is no list of objects")
     return rows
+
+
+def _csv_rows(path: Path) -> list[dict]:
+    with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write the mark
+        rows = csv.DictReader(file)
+        rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
+        once([(name, None) for name in rows.fieldnames if name])
+        return list(rows)

@@ -1,5 +1,6 @@
 """dispatch: which variant a call should run, as the records say."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +27,8 @@ from .dispatch_tables import (
 from .kernels import op_named
 from .regret import regret
 from .splits import splits
+
+ARCH = re.compile(r"sm_\d{2,3}|cpu")
 
 
 class RecordsFirst(TyperGroup):
@@ -89,7 +92,8 @@ def plan(
     workload: o.WorkloadFields = None,
     variant: Annotated[str | None, typer.Option(help="This one, whatever is faster.")] = None,
     config: o.ConfigFields = None,
-    arch: Annotated[str | None, typer.Option(help="GPU, such as sm_90. Default: the table's.")] =
+    arch: Annotated[str | None, typer.Option(help="GPU, such as sm_90, or cpu. Default: the "
+                                             "table's.")] =
     None,
     device: Annotated[str | None, typer.Option("--device-name", help="Use the table only if it is "
                                                "of this one.")] = None,
@@ -102,6 +106,8 @@ def plan(
     from .. import dispatch as d
     from ..models.dispatch_table import Table, fields_of
 
+    if arch is not None and not ARCH.fullmatch(arch):
+        raise ValueError(f"--arch {arch!r} is neither sm_ and a number, such as sm_90, nor cpu")
     of = op_named(op, module)
     base = BASE.get(of.name, {}) if suite is None else {}
     workloads = workloads_of(of, suite, base | pairs(workload or []))

@@ -44,6 +44,7 @@ def rows_of(records, op, asked: dict[str, str | None]):
     with o.waiting("reading records"):
         rows = load(*(records or [Path("traces/records")]))
         rows = rows[rows["op"] == choose("op in these records", op.name, rows["op"].unique())]
+        _sound(rows)
         for name, value in asked.items():
             known = sorted(rows[SETUP[name]].unique())
             if value is None and len(known) > 1:
@@ -52,6 +53,23 @@ def rows_of(records, op, asked: dict[str, str | None]):
             value = known[0] if value is None else choose(f"{name} of {op.name}", value, known)
             rows = rows[rows[SETUP[name]] == value]
         return derived(rows)
+
+
+def _sound(rows) -> None:
+    """Raise ValueError, with the value, where records do not say what tables are told apart by."""
+    from ..columns import column
+    from ..models.dispatch_records import SETUP
+
+    for name in (*SETUP.values(), *(f"environment.{n}" for n in ("torch", "capability"))):
+        for value in column(rows, name):
+            if not isinstance(value, str):
+                said = "missing or null" if value is None or value != value else f"{value!r:.40}"
+                raise ValueError(f"{name} of a record of {rows['op'].iloc[0]} is {said}, no text")
+    for name in rows.columns[rows.columns.str.match(r"(workload|config(_asked)?|environment)\.")]:
+        count = name in ("environment.l2_bytes", "environment.multiprocessors")
+        for value in rows[name]:
+            if isinstance(value, (list, str) if count else list):
+                raise ValueError(f"{name} of a record is {value!r:.40}, no single value")
 
 
 def calibrations(records, op, asked, variants):
@@ -67,7 +85,10 @@ def calibrations(records, op, asked, variants):
     found = [sweep for sweep in found if sweep.variant in (variants or known)]
     first = rows.iloc[0]
     copy = ceilings_of(rows, first["environment.device"]).copy_gb_per_s
-    made = s.calibrated(found, int(first["environment.multiprocessors"]), s.merge_of(rows, copy))
+    count = first.get("environment.multiprocessors")
+    if count is None or count != count:
+        raise ValueError("environment.multiprocessors of a record is missing or null")
+    made = s.calibrated(found, int(count), s.merge_of(rows, copy))
     if all(c.fit is None for c in made):
         raise ValueError(made[0].why)
     return rows, found, made

@@ -12,7 +12,7 @@ from . import options as o
 from .dispatch_tables import BASE, Records, measured, told_apart
 from .kernels import op_named
 
-WORST = 5  # rows of a mix that are shown
+WORST = 5  # calls of a mix that are shown
 
 
 def regret(
@@ -42,7 +42,7 @@ def regret(
     base, *more = workloads_of(op, None, BASE.get(op.name, {}) | pairs(workload or []))
     if more:
         raise ValueError("-w has several values of a field: give each a row of the mix")
-    calls = r.read_mix(mix, base)
+    calls = r.folded(r.read_mix(mix, base))
     setup = {"device": table.device, "triton": table.triton, "clock": table.clock}
     found = r.regret(op, table, measured(records, op, setup), calls, held_out)
     if json:
@@ -73,12 +73,12 @@ def _print(op, found, workloads: list) -> None:
     rows += [[line.name, f"{line.us:,.1f}", f"{line.lost:.1%}", f"{len(line.known)}"]
              if line.known else [line.name, "not measured", "", "0"]
              for line in found.lines]  # fmt: skip
-    o.out.print(o.grid(shared, ["choice", "us a call", "lost", f"of {len(workloads)} rows"], rows))
+    o.out.print(o.grid(shared, ["choice", "us a call", "lost", f"of {len(workloads)} calls"], rows))
     worst = sorted((c for c in table.known if c.lost > 0),
                    key=lambda c: c.weight * (c.oracle_us - c.us))[:WORST]  # fmt: skip
     if worst:
         o.out.print()
-        o.out.print(o.grid("", ["worst rows", "choice", "fastest", "us", "its us", "lost"], [
+        o.out.print(o.grid("", ["worst calls", "choice", "fastest", "us", "its us", "lost"], [
             [where[c.workload], c.variant, c.oracle, f"{c.us:,.1f}", f"{c.oracle_us:,.1f}",
              f"{c.lost:.1%}"] for c in worst], 3))  # fmt: skip
     missing = [where[call.workload] for call in found.unmeasured]

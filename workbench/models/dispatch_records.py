@@ -37,6 +37,11 @@ def table(rows: pd.DataFrame, op: Op) -> Table:
     narrow = rows[[c for c in rows if c in OF_ARMS or c.startswith("config.")]]  # copies are fast
     entries = [Entry(json.loads(place), _arms(part, op))
                for place, part in narrow.groupby(places(rows, op), sort=False)]  # fmt: skip
+    if not entries:
+        first = _given(rows.iloc[0][[c for c in rows if c.startswith("workload.")]])
+        told = " ".join(f"{name}={value}" for name, value in first.items())
+        raise ValueError(f"no time in these records is of a workload that {op.name} has: "
+                         f"{told or 'they name no field':.200}")  # fmt: skip
     capability = str(rows["environment.capability"].iloc[0] or "")
     return Table(
         op=op.name, **{name: values[0] for name, values in setup.items()},
@@ -52,7 +57,7 @@ def places(rows: pd.DataFrame, op: Op) -> pd.Series:
     names = [c for c in rows if c.startswith("workload.") and not rows[c].isna().all()]
     groups = rows.groupby(names, dropna=False, sort=False) if names else [((), rows)]
     for _, same in groups:
-        given = {c.partition(".")[2]: v for c, v in same.iloc[0][names].items() if not pd.isna(v)}
+        given = _given(same.iloc[0][names])
         try:
             w = replaced(op.Workload(), given, "workload")
         except ValueError:
@@ -105,11 +110,16 @@ def _times(turns: pd.DataFrame) -> dict[str, float]:
 
 def config_of(row: pd.Series, op: Op) -> dict:
     """The config that ran, its numbers as its variant has them: a column with gaps is of floats."""
-    names = [c for c in row.index if c.startswith("config.") and not pd.isna(row[c])]
-    given = {c.partition(".")[2]: getattr(row[c], "item", lambda c=c: row[c])() for c in names}
+    given = _given(row[[c for c in row.index if c.startswith("config.")]])
     v = op.variants.get(row["variant"])
     try:
         typed = asdict(replaced(v.config, given, "config")) if given else {}
     except (AttributeError, ValueError):  # a variant, or a config, of another version or module
         typed = {}
     return {name: typed.get(name, value) for name, value in given.items()}
+
+
+def _given(fields: pd.Series) -> dict:
+    """The fields, such as `workload.tokens`, that a record has, with Python's own numbers."""
+    return {c.partition(".")[2]: getattr(value, "item", lambda value=value: value)()
+            for c, value in fields.items() if not pd.isna(value)}  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..fields import once
 from .makespan import Constants, Fit
 from .ratio import VERDICTS
 
@@ -25,7 +26,10 @@ _SCALAR = (str, int, float, bool, type(None))
 
 @dataclass(frozen=True)
 class Arm:
-    """A variant with a config, at one place. Raises ValueError on a time or ratio that is none."""
+    """A variant with a config, at one place.
+
+    Raises ValueError on a time, a ratio or an interval that is none.
+    """
 
     variant: str
     config: Mapping[str, Any]  # that ran
@@ -45,11 +49,14 @@ class Arm:
         if not all(end is None or 0 < end < MOST for end in (self.ratio, self.low, self.high)):
             raise ValueError(f"{self.variant} took {self.ratio} times ({self.low} to {self.high}) "
                              "as long as the fastest")  # fmt: skip
+        ends = (self.low, self.high)
+        if ends != (None, None) and (None in ends or self.low > self.high):
+            raise ValueError(f"{self.variant} has an interval from {self.low} to {self.high}")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """All that was timed at one place. Raises ValueError on arms that are out of order."""
+    """All that was timed at one place. Raises ValueError on arms out of order, or one twice."""
 
     workload: Mapping[str, Any]  # every field but the seed
     arms: tuple[Arm, ...]  # the fastest first
@@ -58,6 +65,10 @@ class Entry:
         times = [arm.us for arm in self.arms]
         if not times or times != sorted(times):
             raise ValueError(f"arms of an entry take {times} us: none, or not the fastest first")
+        keys = [(arm.variant, *sorted(arm.config.items())) for arm in self.arms]
+        if len(set(keys)) < len(keys):
+            variant, *config = max(keys, key=keys.count)
+            raise ValueError(f"two arms {label(variant, dict(config), {})} of one place")
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,7 @@ class Model:
 
 @dataclass(frozen=True, eq=False)  # as a key of a cache, a table is itself
 class Table:
-    """Raises ValueError where two entries are of one place."""
+    """Raises ValueError where two entries are of one place, with what they leave to defaults."""
 
     op: str
     device: str
@@ -82,9 +93,12 @@ class Table:
     model: Model | None = None
 
     def __post_init__(self):
+        from ..ops import OPS  # kernels: not for those who only look at a file's numbers
+
         seen = set()
+        default = identity(OPS[self.op].Workload()) if self.op in OPS else {}
         for entry in self.entries:
-            place = tuple(sorted(entry.workload.items()))
+            place = tuple(sorted((default | dict(entry.workload)).items()))
             if place in seen:
                 raise ValueError(f"two entries of one place: {entry.workload}")
             seen.add(place)
@@ -145,7 +159,7 @@ def read(path: Path | str) -> Table:
     if path.exists() and not path.is_file():
         raise ValueError("it is no regular file")
     try:
-        told = json.loads(path.read_bytes(), parse_constant=float)
+        told = json.loads(path.read_bytes(), parse_constant=float, object_pairs_hook=once)
     except ValueError as error:
         raise ValueError(f"it is no JSON: {error}") from None
     return parsed(told)
@@ -167,7 +181,7 @@ def parsed(told: Any) -> Table:
 def _entry(told: Any) -> Entry:
     workload = _scalars(told, "workload")
     tokens = workload.get(AXIS, 0)
-    if not isinstance(tokens, int) or tokens < 0:
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
         raise ValueError(f"its {AXIS} is {tokens!r:.40}")
     return Entry(workload, tuple(map(_arm, _of(told, "arms", list))))
 
