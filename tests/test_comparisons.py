@@ -276,6 +276,7 @@ def test_one_revision_twice_is_an_a_a_comparison_and_leaves_nothing_behind(tmp_p
     assert worktrees() == before and not first.exists() and not second.exists()
 
 
+@pytest.mark.slow
 def test_a_version_measures_with_its_own_command_line(tmp_path):
     from workbench.revisions import _run
 
