@@ -247,6 +247,17 @@ def test_a_call_must_be_right_twice():
     refused(gate(run, prefill()), "second call: lse is off")
 
 
+def test_a_further_set_of_inputs_is_one_call():
+    calls = []
+
+    def run(x):
+        calls.append(None)
+        return attention(x) if len(calls) == 1 else attention(x._replace(sm_scale=0.0))
+
+    v = Variant("once", PREFILL, lambda x, config: run(x), None, "a test")
+    assert check(v, prefill(), device=DEVICE, once=True).passed and len(calls) == 1
+
+
 def test_a_crash_is_a_result():
     def run(x):
         try:

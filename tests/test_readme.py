@@ -139,6 +139,18 @@ def test_every_time_in_the_readme_is_checked():
     assert set(re.findall(r"[\d,.]+ µs", README)) == {text for text, *_ in NUMBERS}
 
 
+def test_shares_and_sizes_of_fp8_stand_in_the_records():
+    table = pooled_records()
+    fp8 = table[(table["op"] == "fp8_prefill") & (table["workload.heads"] == 128)
+                & (table["workload.tokens"] == 4096)].set_index("arm")["roofline_share"]
+    shares = [fp8[arm] for arm in ("dequant_then_alone", "heads_on_m_wgmma")]
+    assert "{:.0%} and {:.0%} of what".format(*shares).replace("%", " %") in README
+    one = table[(table["op"] == "sparse_decode") & (table["arm"] == OWN_RULE)
+                & (table["workload.tokens"] == 1) & (table["workload.topk"] == 2048)]
+    assert "touch 1.8 times the L2" in " ".join(one["flags"].iloc[0]).replace("all sets ", "")
+    assert "its sets touch 1.8 times the L2" in README
+
+
 def test_the_readmes_other_figures_stand_in_the_records():
     table = pooled_records()
     table = table[(table["op"] == "page_split") & (table["clock"] == "graph_hot")]

@@ -1,6 +1,8 @@
 """How Hopper's decode variants share a token out, and what all of them launch and merge alike."""
 
 from triton import cdiv
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
 
 from .... import ranges
 from ....layouts import ARBITRARY
@@ -11,6 +13,18 @@ from ..definition import Inputs, Output
 from ._launch import CHUNK, LOG2_E, chunks, empty_out, scratch, share_of
 
 PAIR = 2  # chunks that kernels in `wgmma` take at a time: a shorter share costs as much
+
+
+@gluon.jit
+def part_of(
+    indices, topk_length, t, part, TOPK, INDICES_STRIDE, SHARE, HAS_LENGTH: gl.constexpr
+):  # fmt: skip
+    """(where the lanes of part `part` of token `t` begin, how many of them may count)."""
+    length = TOPK
+    if HAS_LENGTH:
+        length = gl.minimum(gl.load(topk_length + t), TOPK)
+    length = gl.maximum(gl.minimum(length - part * SHARE, SHARE), 0)
+    return indices + t * INDICES_STRIDE + part * SHARE, length
 
 
 def refused(w, config) -> str | None:

@@ -90,7 +90,7 @@ def _hand(s, m, l, kept, unit, scales, maxima, handed):
 
 
 @gluon.jit
-def _copy_rest(tiles, to, rows, row, read, start, end):
+def _copy_rest(tiles, to, lanes, row, read, start, end):
     """Start to copy what a tile has beside its first two groups, and end its copies."""
     codes, scales, rotary, listed = tiles
     for g in gl.static_range(2, GROUPS):
@@ -99,7 +99,7 @@ def _copy_rest(tiles, to, rows, row, read, start, end):
     copy_columns(scales.index(to).permute((1, 0)), behind, read, 1, GROUPS)
     behind = (row + (GROUPS * GROUP + 4 * GROUPS)).to(gl.pointer_type(gl.bfloat16))
     copy_columns(rotary.index(to), behind, read, 8, ROPE)
-    copy_lanes(listed.index(to), rows, start, end, TILE)
+    copy_lanes(listed.index(to), lanes, start, end, TILE)
     async_copy.commit_group()
 
 
@@ -120,12 +120,31 @@ def _add(sums, kept, codes, handed, stage, g: gl.constexpr, S: gl.constexpr):
 
 
 @gluon.jit
+def _write(sums, unit, m, l, attn_sink, out, lse, step, left, head):
+    """Write the answers, whose sums are in units of `unit`, and their lse."""
+    S: gl.constexpr = l.type.layout
+    R: gl.constexpr = by_rows(8, gl.num_warps())
+    h = gl.arange(0, HEADS, layout=gl.SliceLayout(1, S))
+    factor, row_lse = finish(m, gl.sum(l, 1), attn_sink, head + h, head + left,
+                             attn_sink is not None)  # fmt: skip
+    gl.store(lse + h * step, row_lse, mask=h < left)
+    factor = (factor * (unit / LARGEST))[:, None]
+    r = gl.arange(0, HEADS, layout=gl.SliceLayout(1, R))
+    to = out + (r * step)[:, None] * (GROUPS * GROUP)
+    to += gl.arange(0, GROUP, layout=gl.SliceLayout(0, R))[None, :]
+    for g in gl.static_range(GROUPS):
+        whole = in_order(sums[g] * factor, F16, True, HEADS, GROUP)
+        whole = gl.convert_layout(whole.to(out.dtype.element_ty), R)
+        gl.store(to + g * GROUP, whole, mask=(r < left)[:, None])
+
+
+@gluon.jit
 def narrow(
-    q, cache, rows, attn_sink, out, lse,
-    scale_log2, step, left, head, end, ROWS, PAGE_UNITS, ROW_STRIDE,
+    q, cache, lanes, attn_sink, out, lse,
+    scale_log2, step, left, head, end, TOKENS, PAGE_UNITS, ROW_STRIDE,
     PAGE_SIZE: gl.constexpr,
 ):  # fmt: skip
-    """The `left` heads at `q`, HEADS at most, `head` the first, over the first `end` of `rows`.
+    """The `left` heads at `q`, HEADS at most, `head` the first, over the first `end` of `lanes`.
 
     Head h of them is written to row h * step of `out` and `lse`. Pages are PAGE_UNITS times 16
     bytes apart.
@@ -138,13 +157,13 @@ def narrow(
     codes, scales, rotary, listed = tiles
     tokens = ()
     for i in gl.static_range(DEPTH + 1):
-        tokens += (read_lanes(rows, i * TILE, end, TILE),)
+        tokens += (read_lanes(lanes, i * TILE, end, TILE),)
     for i in gl.static_range(DEPTH - 2):
-        start_copy(tiles, i, cache, rows, tokens[i], i * TILE, end, ROWS, PAGE_UNITS, ROW_STRIDE,
+        start_copy(tiles, i, cache, lanes, tokens[i], i * TILE, end, TOKENS, PAGE_UNITS, ROW_STRIDE,
                    16, PAGE_SIZE, GROUPS, GROUP, GROUPS, ROPE, 0, TILE)  # fmt: skip
     # half of a tile's copies stand in one step, half in the next: all at once they would wait for
     # each other
-    page, place, read = places(tokens[DEPTH - 2], ROWS, cache, PAGE_UNITS, 16, PAGE_SIZE)
+    page, place, read = places(tokens[DEPTH - 2], TOKENS, cache, PAGE_UNITS, 16, PAGE_SIZE)
     row = page + place * ROW_STRIDE
     for g in gl.static_range(2):
         copy_columns(codes[g].index(DEPTH - 2), row + g * GROUP, read, 16, GROUP)
@@ -173,13 +192,13 @@ def narrow(
     last = gl.maximum(gl.cdiv(end, TILE) - 1, 0)
     for i in range(last):
         stage, next = i % DEPTH, (i + 1) % DEPTH
-        counts = counting(listed.index(stage), i * TILE, end, ROWS, TILE, LANE)
+        counts = counting(listed.index(stage), i * TILE, end, TOKENS, TILE, LANE)
         s = _show_maxima(s, counts, maxima, scale_log2)
-        _copy_rest(tiles, (i + DEPTH - 2) % DEPTH, rows, row, read, (i + DEPTH - 2) * TILE, end)
+        _copy_rest(tiles, (i + DEPTH - 2) % DEPTH, lanes, row, read, (i + DEPTH - 2) * TILE, end)
         m, l, kept_rows = _hand(s, m, l, kept, unit, scales.index(stage), maxima, handed)
-        page, place, read = places(token, ROWS, cache, PAGE_UNITS, 16, PAGE_SIZE)
+        page, place, read = places(token, TOKENS, cache, PAGE_UNITS, 16, PAGE_SIZE)
         row = page + place * ROW_STRIDE
-        token, token_ahead = token_ahead, read_lanes(rows, (i + DEPTH + 1) * TILE, end, TILE)
+        token, token_ahead = token_ahead, read_lanes(lanes, (i + DEPTH + 1) * TILE, end, TILE)
         async_copy.wait_group(DEPTH - 3)
         cta_barrier()  # weights and the next tile are there, and of the last tile all is read
         now = _unit(scales.index(next), unit)
@@ -195,23 +214,13 @@ def narrow(
         acc = new
         kept, unit = unit / now, now
     stage = last % DEPTH
-    counts = counting(listed.index(stage), last * TILE, end, ROWS, TILE, LANE)
+    counts = counting(listed.index(stage), last * TILE, end, TOKENS, TILE, LANE)
     s = _show_maxima(s, counts, maxima, scale_log2)
     m, l, kept_rows = _hand(s, m, l, kept, unit, scales.index(stage), maxima, handed)
     async_copy.commit_group()  # half a tile behind the last one: zeros that must have landed, too
     async_copy.wait_group(0)
     cta_barrier()
-    h = gl.arange(0, HEADS, layout=ROW)
-    factor, row_lse = finish(m, gl.sum(l, 1), attn_sink, head + h, head + left,
-                             attn_sink is not None)  # fmt: skip
-    gl.store(lse + h * step, row_lse, mask=h < left)
-    factor = (factor * (unit / LARGEST))[:, None]
-    R: gl.constexpr = by_rows(8, gl.num_warps())
-    r = gl.arange(0, HEADS, layout=gl.SliceLayout(1, R))
-    to = out + (r * step)[:, None] * (GROUPS * GROUP)
-    to += gl.arange(0, GROUP, layout=gl.SliceLayout(0, R))[None, :]
+    sums = ()
     for g in gl.static_range(GROUPS):
-        sums = _add(acc[g], kept_rows, codes, handed, stage, g, S)
-        sums = in_order(sums * factor, F16, True, HEADS, GROUP)
-        sums = gl.convert_layout(sums.to(out.dtype.element_ty), R)
-        gl.store(to + g * GROUP, sums, mask=(r < left)[:, None])
+        sums += (_add(acc[g], kept_rows, codes, handed, stage, g, S),)
+    _write(sums, unit, m, l, attn_sink, out, lse, step, left, head)

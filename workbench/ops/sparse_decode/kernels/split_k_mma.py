@@ -13,7 +13,7 @@ from triton.experimental.gluon import language as gl
 
 from ....op import Tile
 from ..definition import Inputs, Output, sparse_decode
-from ._hopper import refused, split
+from ._hopper import part_of, refused, split
 from ._launch import parts_bytes
 from ._narrow import HEADS, TILE, WARPS, narrow
 
@@ -36,14 +36,11 @@ def _split_k_mma_kernel(
     t = gl.program_id(0).to(gl.int64)
     head = gl.program_id(1) * HEADS
     part = gl.program_id(2)
-    length = TOPK
-    if HAS_LENGTH:
-        length = gl.minimum(gl.load(topk_length + t), TOPK)
-    rows = indices + t * INDICES_STRIDE + part * SHARE
-    length = gl.maximum(gl.minimum(length - part * SHARE, SHARE), 0)
+    lanes, length = part_of(indices, topk_length, t, part, TOPK, INDICES_STRIDE, SHARE,
+                            HAS_LENGTH)  # fmt: skip
     th = t * H + head
     narrow(
-        q + th * D, cache, rows, attn_sink,
+        q + th * D, cache, lanes, attn_sink,
         out + (th * SPLITS + part) * DC, lse + t * LSE_STRIDE + head * SPLITS + part,
         scale_log2, SPLITS, H - head, head, length, TOKENS, PAGE_STRIDE // 16, ROW_STRIDE,
         FORM[0],

@@ -11,7 +11,7 @@ from triton.experimental.gluon import language as gl
 from ....op import Tile
 from ...fp8_prefill.kernels._columns import COLUMNS, columns, registers_for
 from ..definition import Inputs, Output, sparse_decode
-from ._hopper import PAIR, refused, split
+from ._hopper import PAIR, part_of, refused, split
 from ._launch import parts_bytes
 
 
@@ -33,11 +33,8 @@ def _split_k_swapped_kernel(
 ):  # fmt: skip
     t = gl.program_id(0).to(gl.int64)
     part = gl.program_id(2)
-    length = TOPK
-    if HAS_LENGTH:
-        length = gl.minimum(gl.load(topk_length + t), TOPK)
-    rows = indices + t * INDICES_STRIDE + part * SHARE
-    length = gl.maximum(gl.minimum(length - part * SHARE, SHARE), 0)
+    rows, length = part_of(indices, topk_length, t, part, TOPK, INDICES_STRIDE, SHARE,
+                           HAS_LENGTH)  # fmt: skip
     columns(
         q, (cache, PAGE_STRIDE, ROW_STRIDE), rows, attn_sink,
         out + (t * H * SPLITS + part) * DC, lse + t * LSE_STRIDE + part,

@@ -13,7 +13,7 @@ from triton.experimental.gluon import language as gl
 from ....op import Tile
 from ...fp8_prefill.kernels._heads import ROWS, enough_registers, heads_on_m
 from ..definition import Inputs, Output, sparse_decode
-from ._hopper import PAIR, refused, split
+from ._hopper import PAIR, part_of, refused, split
 from ._launch import parts_bytes
 
 
@@ -35,11 +35,8 @@ def _split_k_wgmma_kernel(
     t = gl.program_id(0).to(gl.int64)
     head = gl.program_id(1) * QUERIES
     part = gl.program_id(2)
-    length = TOPK
-    if HAS_LENGTH:
-        length = gl.minimum(gl.load(topk_length + t), TOPK)
-    rows = indices + t * INDICES_STRIDE + part * SHARE
-    length = gl.maximum(gl.minimum(length - part * SHARE, SHARE), 0)
+    rows, length = part_of(indices, topk_length, t, part, TOPK, INDICES_STRIDE, SHARE,
+                           HAS_LENGTH)  # fmt: skip
     th = t * H + head
     heads_on_m(
         q, (cache, PAGE_STRIDE, ROW_STRIDE), rows, attn_sink,
