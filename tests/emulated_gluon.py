@@ -1,23 +1,42 @@
 """Gluon's language on tensors of PyTorch, program by program: what a kernel computes, not how.
 
-A copy arrives when it is waited for, so that one that is read before is seen. Enough of the
-language for kernels that multiply with `mma_v2`.
+A copy arrives when it is waited for, so that one that is read before is seen. Warp groups that work
+apart are those of `emulated_groups`.
 """
 
+import threading
+from collections import defaultdict
 from itertools import product
+from random import Random
 from types import FunctionType, SimpleNamespace
 
 import torch
+from emulated_groups import Groups, Products
 from emulated_values import TYPES, Shared, Value, byte_places, raw, read, write
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper.mbarrier import MBarrierLayout
 from triton.runtime.jit import JITFunction
+
+NAMES = {kind: name for name, kind in TYPES.items()}
+SEED = 0  # of the order in which warp groups go on
+COPIERS = 128  # threads of a warp group that copies
 
 
 class Machine:
     """One program's shared memory, and copies under way."""
 
-    def __init__(self, program):
-        self.program, self.open, self.groups = program, [], []
+    def __init__(self, program, grid=(1, 1, 1)):
+        self.program, self.grid, self.open, self.groups = program, grid, [], []
+        self.warp_groups, self.products = Groups(Random(SEED)), defaultdict(Products)
+
+    def arrive_behind_copies(self, barrier, increment_count):
+        assert not increment_count
+        copies, self.open = self.open, []
+        self.warp_groups.arrive_behind(copies, barrier, COPIERS)
+
+    def mine(self):
+        """Products of the warp group that asks."""
+        return self.products[threading.current_thread()]
 
     def allocate(self, dtype, shape, layout, value=None):
         dtype = TYPES[dtype]
@@ -84,8 +103,11 @@ def _mma(a, b, acc):
     return Value(acc.data + a.data.float() @ b.data.float())
 
 
-def _taken_apart(text, constraints, args, **declared):
-    assert "0x4420" in text and "0x4431" in text, "another piece of assembly"
+def _assembly(text, constraints, args, **declared):
+    if text.startswith("rcp.approx.ftz.f32"):
+        return Value(1.0 / args[0].data)
+    apart = ("0x4420" in text and "0x4431" in text) or "0x3120" in text
+    assert apart, "another piece of assembly"
     words = args[0].data.contiguous()
     halves = words[..., None].view(torch.uint8).view(torch.float8_e4m3fn).float().half()
     return Value(halves[..., 0]), Value(halves[..., 1])
@@ -99,16 +121,22 @@ def _language(machine):
             torch.full(shape, v, dtype=TYPES[dtype])),
         "where": _where, "maximum": _two(torch.maximum), "minimum": _two(torch.minimum),
         "max": lambda x, axis: Value(x.data.amax(axis)),
+        "min": lambda x, axis: Value(x.data.amin(axis)),
         "sum": lambda x, axis: Value(x.data.sum(axis)),
         "exp2": lambda x: Value(x.data.exp2()), "log2": lambda x: Value(x.data.log2()),
         "abs": lambda x: Value(x.data.abs()), "load": load, "store": _store,
+        # shared memory tells its type as one of PyTorch
+        "pointer_type": lambda of: SimpleNamespace(element_ty=NAMES.get(of, of)),
         "join": lambda a, b: Value(torch.stack((a.data, b.data), -1)),
         "convert_layout": lambda x, layout, assert_trivial=False: x,
         "to_tensor": lambda x: Value(torch.tensor(x)), "static_range": range,
         "program_id": lambda axis: Value(torch.tensor(machine.program[axis], dtype=torch.int32)),
+        "num_programs": lambda axis: Value(torch.tensor(machine.grid[axis], dtype=torch.int32)),
+        "split": lambda x: (Value(x.data[..., 0]), Value(x.data[..., 1])),
+        "warp_specialize": lambda parts, warps, registers: machine.warp_groups.run(parts),
         "cdiv": lambda a, b: (a + (b - 1)) // b,
         "num_warps": lambda: 8, "allocate_shared_memory": machine.allocate,
-        "inline_asm_elementwise": _taken_apart, "constexpr": object,
+        "inline_asm_elementwise": _assembly, "constexpr": object,
     }  # fmt: skip
     return SimpleNamespace(**vars(gl) | made)
 
@@ -129,7 +157,15 @@ def _emulated(function, machine, known):
     scope |= {
         "gl": _language(machine), "mma_v2": _mma, "cp_async": machine.copy, "range": _range,
         "cta_barrier": lambda: None, "reinterpret": Shared.reinterpret,
-        "async_copy": SimpleNamespace(commit_group=machine.commit, wait_group=machine.wait),
+        "async_copy": SimpleNamespace(commit_group=machine.commit, wait_group=machine.wait,
+                                      mbarrier_arrive=machine.arrive_behind_copies),
+        "mbarrier": SimpleNamespace(
+            init=machine.warp_groups.barriers.init, arrive=machine.warp_groups.arrive,
+            wait=machine.warp_groups.wait, MBarrierLayout=MBarrierLayout),
+        "warpgroup_mma": lambda *args, **how: machine.mine().start(*args, **how),
+        "warpgroup_mma_wait": lambda outstanding, deps: machine.mine().wait(outstanding, deps),
+        "fence_async_shared": lambda: None, "gdc_wait": lambda: None,
+        "gdc_launch_dependents": lambda: None,
     }  # fmt: skip
     return run
 
@@ -150,6 +186,6 @@ def run(kernel, grid: tuple, args: tuple, options: dict) -> None:
             arg = Value(torch.tensor(arg, dtype=torch.int32))
         given[name] = arg
     options = {k: v for k, v in options.items() if k in kernel.arg_names}
+    grid = (*grid, 1, 1)[:3]
     for program in product(*(range(n) for n in grid)):
-        program = (*program, 0, 0)
-        _emulated(kernel, Machine(program), {})(**given, **options)
+        _emulated(kernel, Machine(program, grid), {})(**given, **options)

@@ -82,11 +82,13 @@ def _binary(name):
 
 
 for _name in ("__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__floordiv__",
-              "__mod__", "__and__", "__rshift__", "__lshift__", "__lt__", "__ge__", "__gt__",
-              "__eq__", "__ne__", "__neg__"):  # fmt: skip
+              "__mod__", "__and__", "__rand__", "__or__", "__xor__", "__rshift__", "__lshift__",
+              "__lt__", "__ge__", "__gt__", "__eq__", "__ne__", "__neg__"):  # fmt: skip
     setattr(Value, _name, _binary(_name) if _name != "__neg__" else lambda self: Value(-self.data))
 Value.__rtruediv__ = lambda self, other: Value(other / self.data.float())
 Value.__index__ = lambda self: int(self.data)
+Value.__bool__ = lambda self: bool(self.data)
+Value.__hash__ = None
 
 
 class Shared:
@@ -130,7 +132,12 @@ def write(memory, places, data):
 
 
 def byte_places(shape, layout, size):
-    """Byte places of the elements of `shape` in `layout`, its last dimensions; [..., shape]."""
+    """Byte places of the elements of `shape` in `layout`, its last dimensions; [..., shape].
+
+    What a matrix product reads from is never seen as something else: rows stand there in order.
+    """
+    if hasattr(layout, "swizzle_byte_width"):
+        return torch.arange(math.prod(shape)).view(*shape) * size
     rank = len(layout.offset_bases[0] if hasattr(layout, "offset_bases") else layout.order)
     lead, inner = list(shape[: len(shape) - rank]), list(shape[len(shape) - rank :])
     count = math.prod(inner)

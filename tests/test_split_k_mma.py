@@ -60,8 +60,8 @@ def test_all_copies_have_landed_before_the_answer_is_written(monkeypatch):
     """Shared memory of the first tiles is also that of the answer on its way out."""
     left, made = [], Machine.__init__
 
-    def kept(self, program):
-        made(self, program)
+    def kept(self, *program):
+        made(self, *program)
         left.append(self)
 
     monkeypatch.setattr(Machine, "__init__", kept)

@@ -1,4 +1,4 @@
-"""A program a head and some of its columns: all parts' lse at once, then their outputs by tiles.
+"""A program a head and some of its columns: all parts' lse at once, and their outputs meanwhile.
 
 Reads each part once and writes the answer once. Columns are shared out because a decode step of one
 request has few heads: 16 programs would leave the rest of the GPU idle.
@@ -10,7 +10,7 @@ from functools import cache
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ..definition import Inputs, Output, merge_splits
 
@@ -19,9 +19,8 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @dataclass(frozen=True)
 class Config:
-    block_v: int = 128  # columns a program takes
-    block_s: int = 16  # parts a step
-    num_warps: int = 1
+    block_v: int = 0  # columns a program takes; 0: the fewer, the more parts there are
+    block_s: int = 8  # parts that are under way at once
 
 
 @triton.jit
@@ -30,40 +29,6 @@ def share(lse, sink_log2):
     none = lse == -float("inf")
     left = 1.0 / (1.0 + tl.exp2(sink_log2 - tl.where(none, 0.0, lse)))
     return tl.where(none, 0.0, left)
-
-
-@triton.jit
-def whole(lse, row, inside, SPLITS: tl.constexpr, ALL_S: tl.constexpr):
-    """(largest lse of the parts, or 0 without one; sum of their weights) of the heads `row` [R].
-
-    Weights are relative to the largest, so that of a single part is exactly 1.
-    """
-    s = tl.arange(0, ALL_S)[None, :]
-    each = tl.load(lse + row[:, None] * SPLITS + s, mask=inside[:, None] & (s < SPLITS),
-                   other=-float("inf"), cache_modifier=".cg")  # fmt: skip
-    most = tl.max(each, 1)
-    most = tl.where(most == -float("inf"), 0.0, most)
-    return most, tl.sum(tl.exp2(each - most[:, None]), 1)
-
-
-@triton.jit
-def columns(
-    partial, lse, row, inside, column, most, total,
-    SPLITS: tl.constexpr, D_V: tl.constexpr, BLOCK_S: tl.constexpr,
-):  # fmt: skip
-    """The merged answer [R, C] of the heads `row` [R] at `column` [C], before any sink."""
-    acc = tl.zeros([row.shape[0], column.shape[0]], tl.float32)
-    for first in range(0, SPLITS, BLOCK_S):
-        s = first + tl.arange(0, BLOCK_S)[None, :]
-        part = row[:, None] * SPLITS + s  # [R, BLOCK_S]
-        each = tl.load(lse + part, mask=inside[:, None] & (s < SPLITS), other=-float("inf"),
-                       cache_modifier=".cg")  # fmt: skip
-        met = (each > -float("inf"))[:, :, None] & (column < D_V)[None, None, :]
-        # .cg: what other programs of this launch wrote is in L2
-        found = tl.load(partial + part[:, :, None] * D_V + column[None, None, :], mask=met,
-                        other=0.0, cache_modifier=".cg")  # fmt: skip
-        acc += tl.sum(tl.exp2(each - most[:, None])[:, :, None] * found, 1)
-    return acc * (1.0 / tl.where(total == 0.0, 1.0, total))[:, None]
 
 
 @triton.jit
@@ -80,18 +45,38 @@ def _merge_kernel(
     BLOCK_V: tl.constexpr, WAITS: tl.constexpr,
 ):  # fmt: skip
     if WAITS:
+        gdc_launch_dependents()
         gdc_wait()  # for the parts: this kernel's programs may be there before they are
-    th = tl.program_id(0).to(tl.int64)
-    row = th + tl.zeros([1], tl.int64)
+    row = tl.program_id(0).to(tl.int64)
+    partial += row * SPLITS * D_V
+    partial_lse += row * SPLITS
+    s = tl.arange(0, ALL_S)
+    # .cg: what other programs have just written is in L2
+    each = tl.load(partial_lse + s, mask=s < SPLITS, other=-float("inf"), cache_modifier=".cg")
+    most = tl.max(each, 0)
+    most = tl.where(most == -float("inf"), 0.0, most)
+    total = tl.sum(tl.exp2(each - most), 0)  # a single part's weight is exactly 1
     column = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
-    inside = tl.full([1], True, tl.int1)
-    most, total = whole(partial_lse, row, inside, SPLITS, ALL_S)
-    merged = columns(partial, partial_lse, row, inside, column, most, total, SPLITS, D_V, BLOCK_S)
+    merged = tl.zeros([BLOCK_V], tl.float32)
+    for first in range(0, SPLITS, BLOCK_S):
+        held = ()
+        for j in tl.static_range(BLOCK_S):
+            there = first + j < SPLITS
+            of_part = tl.load(partial_lse + first + j, mask=there, other=-float("inf"),
+                              cache_modifier=".cg")  # fmt: skip
+            # a part without a row may hold anything: it is read all the same, so that no output
+            # waits for an lse
+            found = tl.load(partial + (first + j) * D_V + column, mask=there & (column < D_V),
+                            other=0.0, cache_modifier=".cg")  # fmt: skip
+            held += ((of_part, found),)
+        for j in tl.static_range(BLOCK_S):
+            of_part, found = held[j]
+            merged += tl.exp2(of_part - most) * tl.where(of_part > -float("inf"), found, 0.0)
+    merged *= 1.0 / tl.where(total == 0.0, 1.0, total)
     row_lse = whole_lse(most, total)
     if attn_sink is not None:
-        merged = merged * share(row_lse, tl.load(attn_sink + row % H) * LOG2_E)[:, None]
-    place = row[:, None] * D_V + column[None, :]
-    tl.store(out + place, merged.to(out.dtype.element_ty), mask=(column < D_V)[None, :])
+        merged *= share(row_lse, tl.load(attn_sink + row % H) * LOG2_E)
+    tl.store(out + row * D_V + column, merged.to(out.dtype.element_ty), mask=column < D_V)
     if tl.program_id(1) == 0:
         tl.store(lse + row // H * LSE_STRIDE + row % H, row_lse)
 
@@ -109,12 +94,14 @@ def merged(x: Inputs, out: torch.Tensor, lse: torch.Tensor, config: Config = Con
         return
     # launched when the last program before it ends, before its memory is flushed: gdc_wait waits
     waits = x.lse.is_cuda and _starts_early(x.lse.device)
-    _merge_kernel[(tokens * heads, triton.cdiv(width, config.block_v))](
+    # many programs cost more than long ones, unless each has many parts to read
+    block_v = config.block_v or (512 if splits <= config.block_s else 128)
+    _merge_kernel[(tokens * heads, triton.cdiv(width, block_v))](
         x.partial, x.lse, x.attn_sink, out, lse,
         heads, lse.stride(0),
         SPLITS=splits, D_V=width, ALL_S=triton.next_power_of_2(splits),
-        BLOCK_S=min(config.block_s, triton.next_power_of_2(splits)), BLOCK_V=config.block_v,
-        WAITS=waits, num_warps=config.num_warps, launch_pdl=waits,
+        BLOCK_S=min(config.block_s, triton.next_power_of_2(splits)), BLOCK_V=block_v,
+        WAITS=waits, num_warps=max(1, block_v // 128), launch_pdl=waits,
     )  # fmt: skip
 
 

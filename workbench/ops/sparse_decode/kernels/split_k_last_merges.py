@@ -15,8 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ...merge_splits.kernels.merge import columns, share, whole_lse
-from ...merge_splits.kernels.merge import whole as weights
+from ...merge_splits.kernels.merge import share, whole_lse
 from ..definition import Inputs, Output, sparse_decode
 from ._launch import (
     Scratch,
@@ -45,6 +44,40 @@ class Config:
     chunks_per_block: int = 0  # of 64 rows, that a program takes; 0: one program a multiprocessor
     num_warps: int = 8
     num_stages: int = 1  # the loop is its own pipeline
+
+
+@triton.jit
+def weights(lse, row, inside, SPLITS: tl.constexpr, ALL_S: tl.constexpr):
+    """(largest lse of the parts, or 0 without one; sum of their weights) of the heads `row` [R].
+
+    Weights are relative to the largest, so that of a single part is exactly 1.
+    """
+    s = tl.arange(0, ALL_S)[None, :]
+    each = tl.load(lse + row[:, None] * SPLITS + s, mask=inside[:, None] & (s < SPLITS),
+                   other=-float("inf"), cache_modifier=".cg")  # fmt: skip
+    most = tl.max(each, 1)
+    most = tl.where(most == -float("inf"), 0.0, most)
+    return most, tl.sum(tl.exp2(each - most[:, None]), 1)
+
+
+@triton.jit
+def columns(
+    partial, lse, row, inside, column, most, total,
+    SPLITS: tl.constexpr, D_V: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """The merged answer [R, C] of the heads `row` [R] at `column` [C], before any sink."""
+    acc = tl.zeros([row.shape[0], column.shape[0]], tl.float32)
+    for first in range(0, SPLITS, BLOCK_S):
+        s = first + tl.arange(0, BLOCK_S)[None, :]
+        part = row[:, None] * SPLITS + s  # [R, BLOCK_S]
+        each = tl.load(lse + part, mask=inside[:, None] & (s < SPLITS), other=-float("inf"),
+                       cache_modifier=".cg")  # fmt: skip
+        met = (each > -float("inf"))[:, :, None] & (column < D_V)[None, None, :]
+        # .cg: what other programs of this launch wrote is in L2
+        found = tl.load(partial + part[:, :, None] * D_V + column[None, None, :], mask=met,
+                        other=0.0, cache_modifier=".cg")  # fmt: skip
+        acc += tl.sum(tl.exp2(each - most[:, None])[:, :, None] * found, 1)
+    return acc * (1.0 / tl.where(total == 0.0, 1.0, total))[:, None]
 
 
 @triton.jit(do_not_specialize=["TOPK", "EXTRA_TOPK"])  # a loop of one trip is another kernel

@@ -1,0 +1,78 @@
+"""What the warp groups of `split_k_registers` share: a tile's sizes, and the memory between them.
+
+A tile is 64 cache rows of 656 bytes. Its codes are read twice, by a group that weighs its rows and
+by those that add up its values; scales and rotary values only by the first, so that fewer of them
+lie in memory.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+
+from ...fp8_prefill.kernels._ring import in_shared
+
+TILE = gl.constexpr(64)  # cache rows
+GROUPS = gl.constexpr(4)
+GROUP = gl.constexpr(128)  # columns that share a scale
+WIDTH = gl.constexpr(512)  # codes of a row
+ROPE = gl.constexpr(64)
+WARPS = gl.constexpr(4)  # of a warp group
+WEIGHERS = gl.constexpr(2)  # groups that weigh; each has one tile's weights in memory
+COPIERS = gl.constexpr(128)  # threads
+BESIDE = gl.constexpr(4)  # tiles whose scales and rotary values are in memory
+STARTS = gl.constexpr(8)  # tiles of whose rows it is known where they begin
+LARGEST = gl.constexpr(16.0)  # factor of a code in f16, where its scale is the unit of the sums
+
+
+@gluon.jit
+def prepare(HEADS: gl.constexpr, DEPTH: gl.constexpr, ADDERS: gl.constexpr):
+    """(tiles, queries, what is handed over, reference, barriers) in shared memory; DEPTH tiles of
+    codes."""
+    F: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    PLAIN: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    K: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
+    P: gl.constexpr = gl.NVMMASharedLayout(HEADS * 2, element_bitwidth=16, rank=2)
+    tiles = (
+        gl.allocate_shared_memory(gl.uint8, [DEPTH, TILE, WIDTH], in_shared(WIDTH, 1)),
+        gl.allocate_shared_memory(gl.float32, [BESIDE, TILE, GROUPS], PLAIN),
+        gl.allocate_shared_memory(gl.bfloat16, [BESIDE, TILE, ROPE], in_shared(ROPE, 2)),
+        gl.allocate_shared_memory(gl.int32, [STARTS, TILE], F),  # -1: no row
+    )
+    codes = ()
+    for _ in gl.static_range(GROUPS):
+        codes += (gl.allocate_shared_memory(gl.float16, [1, HEADS, GROUP], K),)
+    queries = (
+        codes,
+        gl.allocate_shared_memory(gl.float32, [HEADS], F),
+        gl.allocate_shared_memory(gl.bfloat16, [1, HEADS, ROPE], K),
+    )
+    handed = (
+        gl.allocate_shared_memory(gl.float16, [WEIGHERS, TILE, HEADS], P),  # weights
+        gl.allocate_shared_memory(gl.float16, [WEIGHERS, GROUPS, TILE], PLAIN),  # factors of codes
+        gl.allocate_shared_memory(gl.float32, [WEIGHERS, GROUPS, HEADS], PLAIN),  # of the sums
+        gl.allocate_shared_memory(gl.int32, [WEIGHERS, 1], F),  # whether those are not all 1
+    )
+    reference = (
+        gl.allocate_shared_memory(gl.float32, [HEADS], F),  # maxima that weights are relative to
+        gl.allocate_shared_memory(gl.float32, [GROUPS], F),  # LARGEST / unit of the sums
+        gl.allocate_shared_memory(gl.int32, [1], F),  # how often they have been raised
+        gl.allocate_shared_memory(gl.float32, [HEADS], F),  # the second group's maxima, at its end
+        gl.allocate_shared_memory(gl.float32, [HEADS], F),  # and its sums of weights
+    )
+    full = _barriers(DEPTH, COPIERS + 1)  # a tile is there
+    empty = _barriers(DEPTH, ADDERS)  # its codes are read no more
+    spare = _barriers(BESIDE, 1)  # nor what stood beside them
+    ready = _barriers(WEIGHERS, 1)  # its weights are there
+    taken = _barriers(WEIGHERS, ADDERS)  # and read no more
+    turn = _barriers(WEIGHERS, 1)  # the tile before has been handed over
+    done = _barriers(3, 1)  # the queries are there; all is weighed by the second group, by both
+    fence_async_shared()
+    return tiles, queries, handed, reference, (full, empty, spare, ready, taken, turn, done)
+
+
+@gluon.jit
+def _barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
+    made = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(COUNT):
+        mbarrier.init(made.index(i), count=ARRIVALS)
+    return made

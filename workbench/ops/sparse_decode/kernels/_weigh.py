@@ -1,0 +1,200 @@
+"""A warp group of `split_k_registers` that weighs rows, in turns with another one."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+
+from ..._gluon import cta_barrier
+from ...fp8_prefill.kernels._attend import MASKED, UNSEEN, finish
+from ._scores import by_group, load_query, scores
+from ._tile import BESIDE, GROUPS, LARGEST, STARTS, TILE, WARPS, WEIGHERS
+
+ABOVE = gl.constexpr(4.0)  # a score in base 2 may be above the maximum that weights are relative to
+FAR = gl.constexpr(8.0)  # times: scales may be that far from the unit of the sums
+LEAST = gl.constexpr(2.0**-60)  # of a scale: no row has one below
+
+
+@gluon.constexpr_function
+def _of_every_warp(heads):
+    """Layout of [WARPS, heads]: a thread has all warps' numbers of the heads of its scores."""
+    far = [[0, 8 << i] for i in range((heads // 8).bit_length() - 1)]
+    return gl.DistributedLinearLayout(
+        [[0, 1], *far, [1, 0], [2, 0]], [[0, 2], [0, 4], [0, 0], [0, 0], [0, 0]],
+        [[0, 0], [0, 0]], [], [4, heads],
+    )  # fmt: skip
+
+
+@gluon.constexpr_function
+def _of_rows():
+    """Layout of [TILE, GROUPS]: a thread has all scales of the rows of its scores."""
+    return gl.DistributedLinearLayout(
+        [[0, 1], [0, 2], [8, 0]], [[0, 0], [0, 0], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [],
+        [64, 4],
+    )  # fmt: skip
+
+
+@gluon.jit
+def _vote(below, factors):
+    """By warp, whether a score is far above its head's maximum or a scale far from its unit.
+
+    What a thread has of a tile is two rows of some heads: it need not ask another.
+    """
+    HEADS: gl.constexpr = below.shape[1]
+    most = gl.max(gl.max(below.reshape((TILE, HEADS // 8, 4, 2)), 3), 1)  # [TILE, 4]
+    least = gl.min(gl.where(factors > 0.0, factors, LARGEST), 1)
+    far = (gl.max(factors, 1) > LARGEST * FAR) | (least < LARGEST / FAR)
+    far = gl.convert_layout(far, gl.SliceLayout(1, most.type.layout), assert_trivial=True)
+    votes = gl.where(far[:, None] | (most > ABOVE), 1, 0).reshape((WARPS, 2, 8, 4))
+    return gl.max(gl.max(votes, 1).reshape((WARPS, 32)), 1)
+
+
+@gluon.jit
+def _factors(scales, room):
+    """What the codes of a row are times [TILE, GROUPS] before they are added: LARGEST at a unit."""
+    return gl.where(scales > LEAST, scales * room[None, :], 0.0)
+
+
+@gluon.jit
+def _hand(handed, b, p, f):
+    """Hand over the weights and the factors of a tile."""
+    handed[0].index(b).store(p.to(gl.float16))
+    handed[1].index(b).permute((1, 0)).store(f.to(gl.float16))
+
+
+@gluon.jit
+def _keep(kept, of_heads, of_groups):
+    """What the sums of a head and a group are multiplied by: the product of both."""
+    L: gl.constexpr = gl.BlockedLayout([1, 1], [4, 8], [1, 4], [1, 0])
+    of_heads = gl.convert_layout(of_heads, gl.SliceLayout(0, L))
+    of_groups = gl.convert_layout(of_groups, gl.SliceLayout(1, L))
+    kept.store(of_groups[:, None] * of_heads[None, :])
+
+
+@gluon.jit
+def _by_lanes(p):
+    """Sums of the two rows that a thread has [TILE / 2, HEADS]."""
+    HEADS: gl.constexpr = p.shape[1]
+    return gl.sum(p.reshape((WARPS, 2, 8, HEADS)), 1).reshape((TILE // 2, HEADS))
+
+
+@gluon.jit
+def _whole_tile(s, scales, HEADS: gl.constexpr):
+    """(each head's largest score, each group's largest scale) of a tile, in all threads."""
+    PLAIN: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    PART: gl.constexpr = TILE // WARPS
+    of_warp = gl.max(s.reshape((WARPS, PART, HEADS)), 1)
+    maxima = gl.allocate_shared_memory(gl.float32, [WARPS, HEADS], PLAIN, of_warp)
+    scales = gl.max(scales.reshape((WARPS, PART, GROUPS)), 1)
+    largest = gl.allocate_shared_memory(gl.float32, [WARPS, GROUPS], PLAIN, scales)
+    cta_barrier()
+    most = gl.max(maxima.load(_of_every_warp(HEADS)), 0)
+    most = gl.convert_layout(most, gl.SliceLayout(0, s.type.layout), assert_trivial=True)
+    return most, gl.max(largest.load(gl.BlockedLayout([4, 4], [32, 1], [4, 1], [1, 0])), 0)
+
+
+@gluon.jit
+def weigh(
+    q, queries, tiles, handed, barriers, reference, attn_sink, lse,
+    scale_log2, step, left, head, count, NEVER,
+    C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr,
+):  # fmt: skip
+    """Weights of tiles C, C + 2, ... of `count`; at the end what the sums are multiplied by.
+
+    Weights are relative to maxima, and codes' factors to units, that both groups share and seldom
+    raise. They hand tiles over in turns: a tile whose reference the other group has raised
+    meanwhile is weighed again. Of the `left` heads at `q` the first one is `head`.
+    """
+    S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
+    HEAD: gl.constexpr = gl.SliceLayout(0, S)
+    OF_GROUP: gl.constexpr = gl.SliceLayout(0, _of_rows())
+    ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    codes, scales, rotary, starts = tiles
+    _, _, kept, changed = handed
+    full, _, spare, ready, taken, turn, done = barriers
+    shared_m, shared_room, raises, other_m, other_l = reference
+    votes = gl.allocate_shared_memory(gl.int32, [WARPS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    m = gl.full([HEADS], UNSEEN, gl.float32, HEAD)
+    l = _by_lanes(gl.zeros([TILE, HEADS], gl.float32, S))
+    room = gl.full([GROUPS], LARGEST, gl.float32, OF_GROUP)
+    seen = gl.to_tensor(0)
+    if C == 0:
+        shared_m.store(m)
+        shared_room.store(room)
+        raises.store(gl.full([1], 0, gl.int32, ONE))
+        load_query(q, left, queries, HEADS)
+        fence_async_shared()
+        cta_barrier()
+        mbarrier.arrive(done.index(0), count=1)
+    else:
+        mbarrier.wait(done.index(0), 0)
+    for i in range(C, count, WEIGHERS):
+        slot, beside, phase = i % DEPTH, i % BESIDE, i // WEIGHERS & 1
+        z = i & NEVER  # zero, in a way that keeps no matrix descriptor across the loop
+        mbarrier.wait(full.index(slot), i // DEPTH & 1)
+        of_rows = gl.maximum(scales.index(beside).load(_of_rows()), LEAST)
+        counts = starts.index(i % STARTS).load(gl.SliceLayout(1, S)) >= 0
+        s = scores(queries, codes.index(slot), by_group(of_rows, S), rotary.index(beside), z, S,
+                   HEADS)  # fmt: skip
+        s = gl.where(counts[:, None], s * scale_log2, MASKED)
+        f = _factors(of_rows, room)
+        votes.store(_vote(s - m[None, :], f))
+        mbarrier.wait(taken.index(C), phase ^ 1)
+        p = gl.exp2(s - m[None, :])
+        weighed = _by_lanes(p)
+        _hand(handed, C, p, f)
+        fence_async_shared()
+        cta_barrier()
+        mbarrier.arrive(spare.index(beside), count=1)
+        mbarrier.wait(turn.index(C), phase ^ (1 - C))
+        before = gl.max(raises.load(ONE), 0)
+        raised = gl.to_tensor(0)
+        any_vote = gl.max(votes.load(gl.BlockedLayout([4], [32], [4], [0])), 0)
+        if (any_vote != 0) | (before != seen):
+            m_before, room_before = shared_m.load(HEAD), shared_room.load(OF_GROUP)
+            most, largest = _whole_tile(s, of_rows, HEADS)
+            largest = gl.convert_layout(largest, OF_GROUP)
+            scaled = largest * room_before
+            far = (scaled > LARGEST * FAR) | (scaled < LARGEST / FAR)
+            far = far & (largest > LEAST)
+            raised = gl.maximum(gl.max(gl.where(most - m_before > ABOVE, 1, 0), 0),
+                                gl.max(gl.where(far, 1, 0), 0))  # fmt: skip
+            m_new = gl.where(raised != 0, gl.maximum(m_before, most), m_before)
+            room = gl.where((raised != 0) & (largest > LEAST), LARGEST / largest, room_before)
+            _keep(kept.index(C), gl.exp2(m_before - m_new), room / room_before)
+            shared_m.store(m_new)
+            shared_room.store(room)
+            seen = before + raised
+            raises.store(gl.full([1], 0, gl.int32, ONE) + seen)
+            shrunk = gl.convert_layout(gl.exp2(m - m_new), gl.SliceLayout(0, l.type.layout),
+                                       assert_trivial=True)  # fmt: skip
+            l = l * shrunk[None, :]
+            m = m_new
+            p = gl.exp2(s - m[None, :])
+            weighed = _by_lanes(p)
+            _hand(handed, C, p, _factors(of_rows, room))
+            fence_async_shared()
+        changed.index(C).store(gl.full([1], 0, gl.int32, ONE) + raised)
+        cta_barrier()
+        mbarrier.arrive(ready.index(C), count=1)
+        mbarrier.arrive(turn.index(1 - C), count=1)
+        l += weighed
+    total = gl.convert_layout(gl.sum(l, 0), HEAD)
+    if C == 1:
+        other_m.store(m)
+        other_l.store(total)
+        cta_barrier()
+        mbarrier.arrive(done.index(1), count=1)
+    else:
+        mbarrier.wait(done.index(1), 0)
+        most = shared_m.load(HEAD)
+        total = total * gl.exp2(m - most) + other_l.load(HEAD) * gl.exp2(other_m.load(HEAD) - most)
+        h = gl.arange(0, HEADS, layout=HEAD)
+        factor, row_lse = finish(most, total, attn_sink, head + h, head + left,
+                                 attn_sink is not None)  # fmt: skip
+        gl.store(lse + h * step, row_lse, mask=h < left)
+        # the place of the last tile but one: what its sums were multiplied by is read no more
+        b = count % WEIGHERS
+        mbarrier.wait(taken.index(b), count // WEIGHERS & 1 ^ 1)
+        _keep(kept.index(b), factor, 1.0 / shared_room.load(OF_GROUP))
+        cta_barrier()
+        mbarrier.arrive(done.index(2), count=1)

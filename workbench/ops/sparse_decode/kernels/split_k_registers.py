@@ -1,0 +1,139 @@
+"""Split-K decode whose rows are bytes until they are registers of a Hopper matrix product.
+
+`split_k_mma` multiplies with warps' own `mma`, whose chains of products wait for each other. Here a
+warp group's `wgmma` takes the same registers, 64 cache rows at a time; heads are its columns.
+Groups have trades: one copies rows (`_feed`), two weigh them in turns (`_weigh`), and one or two
+add up values (`_add_up`), all at the same time on different tiles.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from triton import cdiv
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from ....op import Tile
+from ..._gluon import cta_barrier
+from ..definition import Inputs, Output, sparse_decode
+from ._add_up import add_up
+from ._feed import feed
+from ._hopper import part_of, refused, split
+from ._launch import parts_bytes
+from ._tile import GROUPS, TILE, prepare
+from ._weigh import weigh
+
+MOST_BYTES = 2**35  # of a cache: rows are found by 32 bits, in units of 16 bytes
+
+
+@dataclass(frozen=True)
+class Config:
+    chunks_per_block: int = 0  # of 64 rows, that a program takes; 0: one program a multiprocessor
+
+
+class Columns(NamedTuple):
+    """Heads of a program, and how its warp groups share 65,536 registers out."""
+
+    heads: int
+    depth: int  # tiles of codes that shared memory has room for
+    adders: int  # groups that add up values, of some columns each
+    weigher_registers: int  # a thread's, as of the groups below
+    adder_registers: int
+    feeder_registers: int
+
+
+FEW, MANY = Columns(16, 5, 2, 120, 96, 48), Columns(32, 4, 1, 136, 192, 48)
+
+
+@gluon.jit(do_not_specialize=["NEVER", "SPLITS", "TOPK", "SHARE"])
+def _split_k_registers_kernel(
+    q, cache, indices, topk_length, attn_sink, out, lse,
+    scale_log2,
+    H, TOKENS, TOPK, INDICES_STRIDE, PAGE_STRIDE, ROW_STRIDE, LSE_STRIDE, SPLITS, SHARE, NEVER,
+    FORM: gl.constexpr, HAS_LENGTH: gl.constexpr, HAS_SINK: gl.constexpr, D: gl.constexpr,
+    DC: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr, ADDERS: gl.constexpr,
+    WEIGHER: gl.constexpr, ADDER: gl.constexpr, FEEDER: gl.constexpr,
+):  # fmt: skip
+    tiles, queries, handed, reference, barriers = prepare(HEADS, DEPTH, ADDERS)
+    # what is above overlaps the end of the kernel before this one
+    gdc_launch_dependents()
+    gdc_wait()
+    cta_barrier()
+    # the blocks of a token run side by side: they read the same rows
+    program = gl.program_id(0) + gl.program_id(1) * gl.num_programs(0)
+    t = (program // gl.num_programs(1)).to(gl.int64)
+    head = program % gl.num_programs(1) * HEADS
+    part = gl.program_id(2)
+    lanes, length = part_of(indices, topk_length, t, part, TOPK, INDICES_STRIDE, SHARE,
+                            HAS_LENGTH)  # fmt: skip
+    count = gl.cdiv(length, TILE)
+    q += (t * H + head) * D
+    out += ((t * H + head) * SPLITS + part) * DC
+    lse += t * LSE_STRIDE + head * SPLITS + part
+    left = H - head
+    PAGE_SIZE: gl.constexpr = FORM[0]
+    MINE: gl.constexpr = GROUPS // ADDERS
+    if ADDERS == 2:
+        gl.warp_specialize([
+            (weigh, (
+                q, queries, tiles, handed, barriers, reference, attn_sink, lse, scale_log2,
+                SPLITS, left, head, count, NEVER, 0, HEADS, DEPTH)),
+            (weigh, (
+                q, queries, tiles, handed, barriers, reference, attn_sink, lse, scale_log2,
+                SPLITS, left, head, count, NEVER, 1, HEADS, DEPTH)),
+            (add_up, (
+                tiles[0], handed, barriers, out, SPLITS, left, count, NEVER, 0, MINE, HEADS,
+                DEPTH)),
+            (add_up, (
+                tiles[0], handed, barriers, out, SPLITS, left, count, NEVER, MINE, MINE, HEADS,
+                DEPTH)),
+            (feed, (
+                cache, lanes, tiles, barriers, length, count, TOKENS, PAGE_STRIDE // 16,
+                ROW_STRIDE // 16, PAGE_SIZE, DEPTH)),
+        ], [4, 4, 4, 4], [WEIGHER, ADDER, ADDER, FEEDER])  # fmt: skip
+    else:
+        gl.warp_specialize([
+            (weigh, (
+                q, queries, tiles, handed, barriers, reference, attn_sink, lse, scale_log2,
+                SPLITS, left, head, count, NEVER, 0, HEADS, DEPTH)),
+            (weigh, (
+                q, queries, tiles, handed, barriers, reference, attn_sink, lse, scale_log2,
+                SPLITS, left, head, count, NEVER, 1, HEADS, DEPTH)),
+            (add_up, (
+                tiles[0], handed, barriers, out, SPLITS, left, count, NEVER, 0, MINE, HEADS,
+                DEPTH)),
+            (feed, (
+                cache, lanes, tiles, barriers, length, count, TOKENS, PAGE_STRIDE // 16,
+                ROW_STRIDE // 16, PAGE_SIZE, DEPTH)),
+        ], [4, 4, 4], [WEIGHER, ADDER, FEEDER])  # fmt: skip
+
+
+def _columns(heads: int) -> Columns:
+    return FEW if heads <= FEW.heads else MANY
+
+
+def _blocks(heads: int) -> int:
+    return cdiv(heads, _columns(heads).heads)
+
+
+@sparse_decode.variant(
+    config=Config(), step_from="split_k_mma", requires=refused,
+    tile=lambda w, config: Tile(_columns(w.heads).heads, 1, TILE.value, _blocks(w.heads)),
+    interpretable=False, archs=("sm_90",), stack_bytes=48,
+    workspace_bytes=lambda w, c: parts_bytes(w, _blocks(w.heads), c.chunks_per_block),
+)  # fmt: skip
+def split_k_registers(x: Inputs, config: Config) -> Output:
+    """Convert rows to registers of `wgmma`: 64 of them a tile, heads its columns.
+
+    Raises ValueError where the cache has more bytes than rows are found in.
+    """
+    if (size := x.cache.stride(0) * len(x.cache)) >= MOST_BYTES:
+        raise ValueError(f"a cache of {size:,} bytes exceeds {MOST_BYTES:,}")
+    columns, blocks = _columns(x.q.shape[1]), _blocks(x.q.shape[1])
+    return split(
+        _split_k_registers_kernel, x, blocks, config.chunks_per_block, 1,
+        HEADS=columns.heads, DEPTH=columns.depth, ADDERS=columns.adders,
+        WEIGHER=columns.weigher_registers, ADDER=columns.adder_registers,
+        FEEDER=columns.feeder_registers, launch_pdl=True,
+    )  # fmt: skip
