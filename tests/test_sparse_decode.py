@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from conftest import DEVICE, each
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from workbench.compare import relative_l2, same_bits
@@ -78,6 +78,7 @@ def test_a_random_workload(data, model):
     config = replace(v.config, block_k=one_of(32, 64), block_h=one_of(16, 32))
     if v is not SINGLE:
         config = replace(config, chunks_per_block=one_of(0, 1, 2, 3))
+    assume(v.requires(w, config) is None)  # a tile of 32 holds too few rows of arbitrary scales
     verdict = check(v, w, config, device=DEVICE)
     assert verdict.passed, f"{v.name} {config} on {w}: {verdict}"
 
