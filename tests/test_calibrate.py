@@ -137,6 +137,17 @@ def test_too_few_points_are_told_in_a_line(here):
     assert len(both.stderr.strip().splitlines()) == 1
 
 
+def test_one_record_without_the_count_of_multiprocessors_refuses_no_calibration(here):
+    (first, *_), odd = record.rows("r.jsonl"), []
+    for count in (None, "many"):
+        odd.append(first | {"environment": first["environment"] | {"multiprocessors": count}})
+    record.append_rows(Path("odd.jsonl"), odd)
+    done = call("calibrate", "odd.jsonl", "r.jsonl", "--json")
+    (told,) = json.loads(done.stdout)
+    assert done.exit_code == 0 and told["multiprocessors"] == SMS
+    assert "left out 1 of 8 records, the first in odd.jsonl: environment.multi" in done.stderr
+
+
 BAD = {
     "no counts": (["calibrate", "none.jsonl"], "none.jsonl"),
     "no GPU": (["calibrate", "--measure", "--device", "cpu"], "--measure needs a GPU"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from test_records import made
 
+from workbench import reader
 from workbench.record import append, load
 
 
@@ -62,3 +63,19 @@ def test_an_arm_is_named_by_what_differs(path):
     append(path, made(op="other", variant="eager", config_asked={"x": 1}))
     arms = load(path)["arm"].tolist()
     assert arms == ["union group=2", "union group=4", "per_token", "eager", "eager"]
+
+
+@pytest.mark.parametrize("read", [load, reader.load], ids=["python", "duckdb"])
+@pytest.mark.parametrize("value", ["4000", True, [4000], {"read": 4000}], ids=str)
+@pytest.mark.parametrize("name", ["bytes", "flops"])
+def test_a_cost_that_is_no_number_is_told_with_its_value(path, name, value, read):
+    append(path, made(), made(cost={"bytes": 4000, "flops": 10} | {name: value}))
+    with pytest.raises(ValueError) as refused:
+        read(path)
+    assert str(refused.value) == f"cost.{name} of a record is {value!r}, no number"
+
+
+@pytest.mark.parametrize("cost", [None, {}, {"bytes": None}, {"bytes": 4000.0}], ids=str)
+def test_a_cost_that_is_absent_is_absent(path, cost):
+    append(path, made(cost=cost), made())
+    assert load(path)["cost.bytes"].isna().tolist() == [not (cost or {}).get("bytes"), False]

@@ -177,6 +177,39 @@ def test_odd_records_are_told_in_a_line_and_make_no_table(here, changes, said, n
     assert not Path("o.json").exists()
 
 
+def test_odd_records_among_others_are_left_out_and_told_in_a_line(here):
+    whole = call("r.jsonl", "--json").stdout
+    rows = record.rows("r.jsonl")
+    odd = [rows[0] | {"workload": rows[0]["workload"] | {"tokens": [8]}},
+           rows[1] | {"environment": rows[1]["environment"] | {"l2_bytes": "50M"}},
+           rows[2] | {"environment": rows[2]["environment"] | {"device": None, "torch": 2}}]
+    record.append_rows(Path("odd.jsonl"), odd)
+    done = call("odd.jsonl", "r.jsonl", "-o", "o.json", "--json")
+    assert (done.exit_code, done.stdout) == (0, whole) and Path("o.json").read_text() == whole
+    assert done.stderr == (f"workbench: left out 3 of {3 + len(rows)} records, the first in "
+                           "odd.jsonl: workload.tokens of a record is [8], no single value\n")
+    assert call("r.jsonl").stderr == ""
+
+
+def test_numbers_beside_an_odd_one_are_still_numbers(here):
+    """One that is null is missing where the others are numbers, and not where one is text."""
+    first, *others = record.rows("r.jsonl")
+    l2 = {value: first | {"environment": first["environment"] | {"l2_bytes": value}}
+          for value in (None, "50M")}  # fmt: skip
+    record.append_rows(Path("null.jsonl"), [l2[None], *others])
+    record.append_rows(Path("odd.jsonl"), [l2["50M"]])
+    alone, beside = call("null.jsonl", "--json"), call("null.jsonl", "odd.jsonl", "--json")
+    assert alone.exit_code == beside.exit_code == 0 and beside.stdout == alone.stdout
+
+
+def test_a_cost_that_is_no_number_is_told_in_a_line(here):
+    rows = [r | {"cost": {"bytes": "4 kB", "flops": 10}} for r in record.rows("r.jsonl")[:1]]
+    record.append_rows(Path("odd.jsonl"), rows)
+    done = call("r.jsonl", "odd.jsonl")
+    assert done.exit_code == 2
+    assert done.stderr == "workbench: cost.bytes of a record is '4 kB', no number\n"
+
+
 @pytest.mark.parametrize("count, said", [("many", "'many', no single value"), (None, "missing")])
 def test_calibration_needs_the_count_of_multiprocessors(here, count, said):
     rows = [r | {"environment": r["environment"] | {"multiprocessors": count}}

@@ -1,12 +1,13 @@
 """Which variant a call should run, and why: what serves it, and what was measured.
 
 Each variant says once what it serves (`Variant.requires`, `archs`, `capturable`); a table says how
-long each took where it was timed. A plan names the fastest that serves, and holds the reason in
-words, so that a choice can be recorded. Nothing here touches a GPU.
+long each took where it was timed, and may hold constants of the chunk model for where none was. A
+plan names the fastest that serves, and holds the reason in words, so that a choice can be recorded:
+what is modelled is called so. Nothing here touches a GPU.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from filelock import FileLock
 from . import atomic
 from .fields import choose
 from .models.dispatch_estimates import Estimate, estimates, refusal
+from .models.dispatch_modelled import COUNT, modelled
 from .models.dispatch_table import AXIS, Table, fields_of, identity, label, read, text
 from .op import Config, Op, Workload
 
@@ -80,7 +82,9 @@ def planned(
     """The variant and config that `w` should run.
 
     Of what serves `w`: the fastest that `table` has at its place, or between two token counts of
-    it; where nothing of the place was measured, the first in the op's order of preference.
+    it. Where nothing that serves was measured there: the fastest by the constants of the chunk
+    model that `table` holds, split as that picks; without any, the first in the op's order of
+    preference. A time that was measured wins over every one that is modelled.
     `variant` and `config` are asked for instead. `arch`, such as "sm_90": by default the table's;
     without one only what is written for any GPU serves. Raises ValueError with the reasons where
     nothing serves, or what is asked for does not.
@@ -95,6 +99,11 @@ def planned(
     found = estimates(op, w, table, arch)
     if any(e.reason is None for e in found):
         return _fastest(op, w, found)
+    guessed = modelled(op.variants.values(), w, table, arch)
+    if any(e.reason is None for e in guessed):
+        told = _fastest(op, w, guessed)
+        passed = f"; {_unmeasured(op, w, table, found)}" if found else ""
+        return replace(told, why=told.why + passed)
     reasons = {}
     for name in dict.fromkeys((*op.preference, *op.variants)):
         v = op.variants[name]
@@ -118,6 +127,9 @@ def _asked(op, w, table, name: str, config: Config, arch: str | None) -> Plan:
         if any(e.reason is None for e in own):
             told = _fastest(op, w, own)
             return Plan(op.name, name, told.config, f"asked for; {told.why}")
+        for e in modelled([v], w, table, arch, named=True):
+            if e.reason is None:
+                return Plan(op.name, name, e.config, f"asked for; {_modelled(e)}")
     given = v.config if config is None else config
     if reason := refusal(v, w, given, arch, named=True):
         raise ValueError(f"{name} does not serve {place(op, w) or DEFAULT}: {reason}")
@@ -128,7 +140,8 @@ def _fastest(op: Op, w: Workload, found: list[Estimate]) -> Plan:
     """The plan of the fastest of these estimates that serves, at least one of which does."""
     serving = [e for e in found if e.reason is None]
     best, faster = serving[0], found[0]
-    why = [f"{_measured(best, w)}, {_next(serving)}"]
+    why = [f"{_measured(best, w)}, {_next(serving)}" if best.at else
+           f"{_modelled(best)}; {_next(serving)}"]  # fmt: skip
     if faster.reason is not None:
         why.append(f"{faster.variant} does not serve: {faster.reason}")
     if flags := {flag.partition(":")[0]: None for arm in best.sides for flag in arm.flags}:
@@ -147,16 +160,20 @@ def _measured(e: Estimate, w: Workload) -> str:
     return f"measured at {' and '.join(map(str, e.at))} {unit}: {e.us:.1f} us"
 
 
+def _modelled(e: Estimate) -> str:
+    return f"modelled, not measured: {e.us:.1f} us with {COUNT}={vars(e.config)[COUNT]}"
+
+
 def _next(serving: list[Estimate]) -> str:
     """How far the second fastest is behind; with an interval where both sides agree who leads."""
     if len(serving) == 1:
-        return "nothing else that serves was measured"
+        return f"nothing else that serves {'was measured' if serving[0].at else 'has constants'}"
     best, other = serving[:2]
     name, ratio = other.variant, other.us / best.us
     if name == best.variant:
         name = label(name, fields_of(other.config), fields_of(best.config))
     told = f"next {name} {ratio:.2f}x"
-    leads = all(arm.ratio is None for arm in best.sides)
+    leads = best.at and all(arm.ratio is None for arm in best.sides)  # a guess has no interval
     if best.at != other.at or not leads or any(arm.low is None for arm in other.sides):
         return told
     low, high = min(a.low for a in other.sides), max(a.high for a in other.sides)

@@ -106,7 +106,8 @@ class Op:
     shared_bytes: Callable[[Sequence[Inputs]], int] = lambda sets: 0
     # What of the inputs makes a time say nothing: indices that are dummies, out of range or twice
     doubts: Callable[[Inputs], list[str]] = lambda x: []
-    # Names of variants: where nothing was measured, the first that serves is taken, then any other
+    # Names of variants: without a time, measured or modelled, the first that serves is taken, then
+    # any other
     preference: tuple[str, ...] = ()
     variants: dict[str, Variant] = field(default_factory=dict)
 

@@ -36,7 +36,10 @@ def measured(records, op, asked: dict[str, str | None]):
 
 
 def rows_of(records, op, asked: dict[str, str | None]):
-    """The records of `measured`, as `evidence.derived` has them. Raises ValueError as that does."""
+    """The records of `measured`, as `evidence.derived` has them. Raises ValueError as that does.
+
+    Odd ones are left out, in a line on standard error, as long as others are left.
+    """
     from ..evidence import derived
     from ..models.dispatch_records import SETUP
     from ..reader import load
@@ -44,7 +47,7 @@ def rows_of(records, op, asked: dict[str, str | None]):
     with o.waiting("reading records"):
         rows = load(*(records or [Path("traces/records")]))
         rows = rows[rows["op"] == choose("op in these records", op.name, rows["op"].unique())]
-        _sound(rows)
+        rows = _sound(rows).infer_objects()  # one odd value makes objects of a column of numbers
         for name, value in asked.items():
             known = sorted(rows[SETUP[name]].unique())
             if value is None and len(known) > 1:
@@ -55,25 +58,48 @@ def rows_of(records, op, asked: dict[str, str | None]):
         return derived(rows)
 
 
-def _sound(rows) -> None:
-    """Raise ValueError, with the value, where records do not say what tables are told apart by."""
+def _sound(rows):
+    """The records without those of `_faults`, which one line counts, with the first one's fault.
+
+    Raises ValueError with that where no other record is left.
+    """
+    faults = _faults(rows)
+    if not faults:
+        return rows
+    first = next(at for at in rows.index if at in faults)
+    if len(faults) == len(rows):
+        raise ValueError(faults[first])
+    o.fail(f"left out {len(faults)} of {len(rows)} records, the first in {rows['file'][first]}: "
+           f"{faults[first]}")  # fmt: skip
+    return rows.drop(index=list(faults))
+
+
+def _faults(rows) -> dict:
+    """What is wrong, with the value, of records that do not say what tables are told apart by.
+
+    By their number in the index of `rows`.
+    """
     from ..columns import column
     from ..models.dispatch_records import SETUP
 
+    found = {}
     for name in (*SETUP.values(), *(f"environment.{n}" for n in ("torch", "capability"))):
-        for value in column(rows, name):
+        for at, value in column(rows, name).items():
             if not isinstance(value, str):
                 said = "missing or null" if value is None or value != value else f"{value!r:.40}"
-                raise ValueError(f"{name} of a record of {rows['op'].iloc[0]} is {said}, no text")
+                why = f"{name} of a record of {rows['op'][at]} is {said}, no text"
+                found.setdefault(at, why)
     for name in rows.columns[rows.columns.str.match(r"(workload|config(_asked)?|environment)\.")]:
         count = name in ("environment.l2_bytes", "environment.multiprocessors")
-        for value in rows[name]:
+        for at, value in rows[name].items():
             if isinstance(value, (list, str) if count else list):
-                raise ValueError(f"{name} of a record is {value!r:.40}, no single value")
+                found.setdefault(at, f"{name} of a record is {value!r:.40}, no single value")
+    return found
 
 
 def calibrations(records, op, asked, variants):
     """(records, sweeps, calibrations) of one setup. Raises ValueError where none can be fitted."""
+    from ..columns import column
     from ..evidence import ceilings_of, pooled
     from ..models import splits as s
 
@@ -83,12 +109,11 @@ def calibrations(records, op, asked, variants):
     for name in variants or ():
         choose(f"variant with a {s.COUNT} in these records", name, known)
     found = [sweep for sweep in found if sweep.variant in (variants or known)]
-    first = rows.iloc[0]
-    copy = ceilings_of(rows, first["environment.device"]).copy_gb_per_s
-    count = first.get("environment.multiprocessors")
-    if count is None or count != count:
+    copy = ceilings_of(rows, rows["environment.device"].iloc[0]).copy_gb_per_s
+    counts = column(rows, "environment.multiprocessors").dropna()  # of one device
+    if counts.empty:
         raise ValueError("environment.multiprocessors of a record is missing or null")
-    made = s.calibrated(found, int(count), s.merge_of(rows, copy))
+    made = s.calibrated(found, int(counts.iloc[0]), s.merge_of(rows, copy))
     if all(c.fit is None for c in made):
         raise ValueError(made[0].why)
     return rows, found, made

@@ -16,7 +16,8 @@ class Estimate(NamedTuple):
     variant: str
     config: Config  # None, too, where the variant or its config is not known here
     us: float
-    at: tuple[int, ...]  # token counts of the one or two places that it follows from
+    at: tuple[int, ...]  # token counts of the one or two places that it follows from; none where
+    # it is modelled
     sides: tuple[Arm, ...]  # the arm at each
     reason: str | None  # why it does not serve the workload
 

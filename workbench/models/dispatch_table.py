@@ -1,8 +1,9 @@
 """Which variant took how long where, as a file that a server could read.
 
-A table holds measured times of one op, device, Triton version and clock, and nothing else: what to
-run is decided by whoever reads it (`dispatch.plan`). It is JSON with a schema number, an entry a
-line. A reader that cannot use a table does without, and says so once: a server starts anyway.
+A table holds measured times of one op, device, Triton version and clock, and maybe the constants of
+a model that were fitted to such: what to run is decided by whoever reads it (`dispatch.plan`). It
+is JSON with a schema number, an entry a line. A reader that cannot use a table does without, and
+says so once: a server starts anyway.
 """
 
 import json
@@ -73,10 +74,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class Model:
-    """What `makespan` fitted on the table's device."""
+    """What `makespan` fitted on the table's device. Raises ValueError on what gives no time."""
 
     multiprocessors: int
     layouts: Mapping[str, Fit]  # "variant layout": constants, and how well they fit
+
+    def __post_init__(self):
+        if self.multiprocessors < 1:
+            raise ValueError(f"a model of {self.multiprocessors} multiprocessors")
+        for name, fit in self.layouts.items():
+            *rates, merge, merge_byte = vars(fit.constants).values()
+            if min(rates) <= 0 or min(merge, merge_byte) < 0:
+                raise ValueError(f"{name} has {fit.constants}")
 
 
 @dataclass(frozen=True, eq=False)  # as a key of a cache, a table is itself

@@ -104,6 +104,12 @@ def makespan(jobs: Sequence[tuple[int, float]], machines: int) -> float:
     free, end = [(0.0, machines)], 0.0  # a heap: (when, how many)
     for count, length in jobs:
         while count:
+            if count >= machines and (last := max(free)[0]) - free[0][0] < length:
+                # a job more for each machine leaves them free in the same order
+                each, count = divmod(count, machines)
+                free = [(when + each * length, idle) for when, idle in free]
+                end = max(end, last + each * length)
+                continue
             now, idle = heapq.heappop(free)
             taken = min(idle, count)
             if taken < idle:

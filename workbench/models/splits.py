@@ -15,17 +15,15 @@ from itertools import groupby
 import pandas as pd
 
 from ..columns import column
-from ..layouts import LAYOUTS
 from ..op import Op, Variant
+from .dispatch_modelled import COUNT, FITTED_HEADS, call_of
 from .dispatch_records import config_of, places
 from .dispatch_table import Model
-from .makespan import START, Call, Fit, chunks_of, fitted, predicted_s, programs
+from .makespan import START, Call, Fit, fitted, predicted_s, programs
 
-COUNT = "chunks_per_block"
-CHUNK, FLOAT = 64, 4  # rows; bytes of a number of a part: d_v and its lse
 SHAPES = 3  # that constants are fitted on
 # what `calibrate --measure` times; no place is one of the suite `splits`
-PLACES = ({"tokens": 2, "heads": 16}, {"tokens": 24, "heads": 16}, {"tokens": 128, "heads": 16})
+PLACES = tuple({"tokens": tokens, "heads": FITTED_HEADS} for tokens in (2, 24, 128))
 COUNTS = (2, 16)
 
 
@@ -118,11 +116,7 @@ def sweeps(rows: pd.DataFrame, op: Op) -> list[Sweep]:
 
 def _sweep(op: Op, v: Variant, fields: dict, times: dict[int, float]) -> Sweep:
     w = op.Workload(**fields)
-    layout = LAYOUTS[w.layout]
-    # a tile of several blocks of heads is of a variant that says their size itself
-    block_h = getattr(v.config, "block_h", None) or v.tile(w, v.config).rows
-    call = Call(w.tokens, w.heads, chunks_of(w.topk, w.extra_topk), CHUNK * layout.token_bytes,
-                block_h, FLOAT * (layout.d_v + 1))  # fmt: skip
+    call = call_of(v, w)
     counts: dict[int, float] = {}  # beyond all chunks of a token, more is the same program
     for asked in sorted(n for n in times if n):
         counts.setdefault(min(asked, call.chunks), times[asked])
