@@ -7,7 +7,7 @@ import pytest
 from test_records import made
 
 from workbench import reader
-from workbench.record import append, load
+from workbench.record import RecordError, append, load
 
 
 @pytest.fixture
@@ -70,9 +70,9 @@ def test_an_arm_is_named_by_what_differs(path):
 @pytest.mark.parametrize("name", ["bytes", "flops"])
 def test_a_cost_that_is_no_number_is_told_with_its_value(path, name, value, read):
     append(path, made(), made(cost={"bytes": 4000, "flops": 10} | {name: value}))
-    with pytest.raises(ValueError) as refused:
+    with pytest.raises(RecordError, match=r":2: ") as refused:
         read(path)
-    assert str(refused.value) == f"cost.{name} of a record is {value!r}, no number"
+    assert str(refused.value).endswith(f"its cost.{name} is {value!r}, no number")
 
 
 @pytest.mark.parametrize("cost", [None, {}, {"bytes": None}, {"bytes": 4000.0}], ids=str)

@@ -207,7 +207,7 @@ def test_a_cost_that_is_no_number_is_told_in_a_line(here):
     record.append_rows(Path("odd.jsonl"), rows)
     done = call("r.jsonl", "odd.jsonl")
     assert done.exit_code == 2
-    assert done.stderr == "workbench: cost.bytes of a record is '4 kB', no number\n"
+    assert done.stderr.endswith("odd.jsonl:1: its cost.bytes is '4 kB', no number\n")
 
 
 @pytest.mark.parametrize("count, said", [("many", "'many', no single value"), (None, "missing")])

@@ -77,12 +77,11 @@ def table(found: dict[str, tuple], derived: dict):
     halves (median of the second half of the samples over that of the first; nan below 4) and
     twin_median_us; added here are profile.span_us, profile.launches (of a call), gb_per_s (least
     bytes over median) and arm (the variant and those of its config fields that differ within the
-    table). Raises ValueError, with the value, on a cost that is no number.
+    table).
     """
     import numpy as np
     import pandas as pd
 
-    _counted(found["cost"][0])
     parts = {
         name: _spread(name, values).take(codes).reset_index(drop=True)
         for name, (values, codes) in found.items()
@@ -91,16 +90,6 @@ def table(found: dict[str, tuple], derived: dict):
     added["gb_per_s"] = parts["cost"].get("cost.bytes", np.nan) / added["median_us"] / 1e3
     arms = arm_labels(parts["op"]["op"], parts["variant"]["variant"], *found["config_asked"])
     return pd.concat([*parts.values(), added.assign(arm=arms)], axis=1)
-
-
-def _counted(costs: list) -> None:
-    """Raise ValueError where bytes or flops are neither a number nor absent."""
-    for cost in costs:
-        for name in ("bytes", "flops"):
-            value = (cost or {}).get(name)
-            known = isinstance(value, int | float) and not isinstance(value, bool)
-            if not known and value is not None:
-                raise ValueError(f"cost.{name} of a record is {value!r:.40}, no number")
 
 
 def _spread(name: str, values: list):

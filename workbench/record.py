@@ -216,6 +216,11 @@ def misfit(name: str, value: Any) -> str | None:
         return f"its {name} are not all numbers"
     if name == "flags" and not all(isinstance(flag, str) for flag in value):
         return "its flags are not all text"
+    if name == "cost":
+        for part in ("bytes", "flops"):
+            number = value.get(part)
+            if isinstance(number, bool) or not isinstance(number, _NUMBER | None):
+                return f"its cost.{part} is {number!r:.40}, no number"
     if name == "verdict" and not isinstance(value.get("status"), str):
         return "its verdict has no status"
     return None

@@ -26,8 +26,8 @@ LARGEST = gl.constexpr(16.0)  # factor of a code in f16, where its scale is the 
 
 @gluon.jit
 def prepare(HEADS: gl.constexpr, DEPTH: gl.constexpr, ADDERS: gl.constexpr):
-    """(tiles, queries, what is handed over, reference, barriers) in shared memory; DEPTH tiles of
-    codes."""
+    """Shared memory, with DEPTH tiles of codes: (tiles, queries, what is handed to those who add,
+    what those who weigh share, what their warps tell each other, barriers)."""
     F: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     PLAIN: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     K: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
@@ -59,6 +59,11 @@ def prepare(HEADS: gl.constexpr, DEPTH: gl.constexpr, ADDERS: gl.constexpr):
         gl.allocate_shared_memory(gl.float32, [HEADS], F),  # the second group's maxima, at its end
         gl.allocate_shared_memory(gl.float32, [HEADS], F),  # and its sums of weights
     )
+    told = (
+        gl.allocate_shared_memory(gl.int32, [WEIGHERS, WARPS], F),  # votes
+        gl.allocate_shared_memory(gl.float32, [WEIGHERS, WARPS, HEADS], PLAIN),  # maxima
+        gl.allocate_shared_memory(gl.float32, [WEIGHERS, WARPS, GROUPS], PLAIN),  # largest scales
+    )
     full = _barriers(DEPTH, COPIERS + 1)  # a tile is there
     empty = _barriers(DEPTH, ADDERS)  # its codes are read no more
     spare = _barriers(BESIDE, 1)  # nor what stood beside them
@@ -67,7 +72,8 @@ def prepare(HEADS: gl.constexpr, DEPTH: gl.constexpr, ADDERS: gl.constexpr):
     turn = _barriers(WEIGHERS, 1)  # the tile before has been handed over
     done = _barriers(3, 1)  # the queries are there; all is weighed by the second group, by both
     fence_async_shared()
-    return tiles, queries, handed, reference, (full, empty, spare, ready, taken, turn, done)
+    barriers = (full, empty, spare, ready, taken, turn, done)
+    return tiles, queries, handed, reference, told, barriers
 
 
 @gluon.jit

@@ -78,14 +78,11 @@ def _by_lanes(p):
 
 
 @gluon.jit
-def _whole_tile(s, scales, HEADS: gl.constexpr):
+def _whole_tile(s, scales, maxima, largest, HEADS: gl.constexpr):
     """(each head's largest score, each group's largest scale) of a tile, in all threads."""
-    PLAIN: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     PART: gl.constexpr = TILE // WARPS
-    of_warp = gl.max(s.reshape((WARPS, PART, HEADS)), 1)
-    maxima = gl.allocate_shared_memory(gl.float32, [WARPS, HEADS], PLAIN, of_warp)
-    scales = gl.max(scales.reshape((WARPS, PART, GROUPS)), 1)
-    largest = gl.allocate_shared_memory(gl.float32, [WARPS, GROUPS], PLAIN, scales)
+    maxima.store(gl.max(s.reshape((WARPS, PART, HEADS)), 1))
+    largest.store(gl.max(scales.reshape((WARPS, PART, GROUPS)), 1))
     cta_barrier()
     most = gl.max(maxima.load(_of_every_warp(HEADS)), 0)
     most = gl.convert_layout(most, gl.SliceLayout(0, s.type.layout), assert_trivial=True)
@@ -94,7 +91,7 @@ def _whole_tile(s, scales, HEADS: gl.constexpr):
 
 @gluon.jit
 def weigh(
-    q, queries, tiles, handed, barriers, reference, attn_sink, lse,
+    q, queries, tiles, handed, barriers, reference, told, attn_sink, lse,
     scale_log2, step, left, head, count, NEVER,
     C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr,
 ):  # fmt: skip
@@ -112,7 +109,7 @@ def weigh(
     _, _, kept, changed = handed
     full, _, spare, ready, taken, turn, done = barriers
     shared_m, shared_room, raises, other_m, other_l = reference
-    votes = gl.allocate_shared_memory(gl.int32, [WARPS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    votes, maxima, largest = told[0].index(C), told[1].index(C), told[2].index(C)
     m = gl.full([HEADS], UNSEEN, gl.float32, HEAD)
     l = _by_lanes(gl.zeros([TILE, HEADS], gl.float32, S))
     room = gl.full([GROUPS], LARGEST, gl.float32, OF_GROUP)
@@ -151,15 +148,15 @@ def weigh(
         any_vote = gl.max(votes.load(gl.BlockedLayout([4], [32], [4], [0])), 0)
         if (any_vote != 0) | (before != seen):
             m_before, room_before = shared_m.load(HEAD), shared_room.load(OF_GROUP)
-            most, largest = _whole_tile(s, of_rows, HEADS)
-            largest = gl.convert_layout(largest, OF_GROUP)
-            scaled = largest * room_before
+            most, of_tile = _whole_tile(s, of_rows, maxima, largest, HEADS)
+            of_tile = gl.convert_layout(of_tile, OF_GROUP)
+            scaled = of_tile * room_before
             far = (scaled > LARGEST * FAR) | (scaled < LARGEST / FAR)
-            far = far & (largest > LEAST)
+            far = far & (of_tile > LEAST)
             raised = gl.maximum(gl.max(gl.where(most - m_before > ABOVE, 1, 0), 0),
                                 gl.max(gl.where(far, 1, 0), 0))  # fmt: skip
             m_new = gl.where(raised != 0, gl.maximum(m_before, most), m_before)
-            room = gl.where((raised != 0) & (largest > LEAST), LARGEST / largest, room_before)
+            room = gl.where((raised != 0) & (of_tile > LEAST), LARGEST / of_tile, room_before)
             _keep(kept.index(C), gl.exp2(m_before - m_new), room / room_before)
             shared_m.store(m_new)
             shared_room.store(room)

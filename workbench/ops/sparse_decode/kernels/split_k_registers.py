@@ -55,7 +55,7 @@ def _split_k_registers_kernel(
     DC: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr, ADDERS: gl.constexpr,
     WEIGHER: gl.constexpr, ADDER: gl.constexpr, FEEDER: gl.constexpr,
 ):  # fmt: skip
-    tiles, queries, handed, reference, barriers = prepare(HEADS, DEPTH, ADDERS)
+    tiles, queries, handed, reference, told, barriers = prepare(HEADS, DEPTH, ADDERS)
     # what is above overlaps the end of the kernel before this one
     gdc_launch_dependents()
     gdc_wait()
@@ -77,10 +77,10 @@ def _split_k_registers_kernel(
     if ADDERS == 2:
         gl.warp_specialize([
             (weigh, (
-                q, queries, tiles, handed, barriers, reference, attn_sink, lse, scale_log2,
+                q, queries, tiles, handed, barriers, reference, told, attn_sink, lse, scale_log2,
                 SPLITS, left, head, count, NEVER, 0, HEADS, DEPTH)),
             (weigh, (
-                q, queries, tiles, handed, barriers, reference, attn_sink, lse, scale_log2,
+                q, queries, tiles, handed, barriers, reference, told, attn_sink, lse, scale_log2,
                 SPLITS, left, head, count, NEVER, 1, HEADS, DEPTH)),
             (add_up, (
                 tiles[0], handed, barriers, out, SPLITS, left, count, NEVER, 0, MINE, HEADS,
@@ -95,10 +95,10 @@ def _split_k_registers_kernel(
     else:
         gl.warp_specialize([
             (weigh, (
-                q, queries, tiles, handed, barriers, reference, attn_sink, lse, scale_log2,
+                q, queries, tiles, handed, barriers, reference, told, attn_sink, lse, scale_log2,
                 SPLITS, left, head, count, NEVER, 0, HEADS, DEPTH)),
             (weigh, (
-                q, queries, tiles, handed, barriers, reference, attn_sink, lse, scale_log2,
+                q, queries, tiles, handed, barriers, reference, told, attn_sink, lse, scale_log2,
                 SPLITS, left, head, count, NEVER, 1, HEADS, DEPTH)),
             (add_up, (
                 tiles[0], handed, barriers, out, SPLITS, left, count, NEVER, 0, MINE, HEADS,
