@@ -9,7 +9,7 @@ import torch
 from test_orientation import Launched
 
 from workbench.ops import OPS
-from workbench.ops.sparse_decode.kernels import _weigh, split_k_registers
+from workbench.ops.sparse_decode.kernels import _tile, _weigh, split_k_registers
 from workbench.ops.sparse_decode.workload import SUITES, V32
 
 OP = OPS["sparse_decode"]
@@ -90,7 +90,7 @@ def test_a_barrier_that_nobody_waits_for_is_seen(without, monkeypatch):
 
 
 @pytest.mark.parametrize("step, wrong", [
-    ("_vote", lambda below, factors: _none(factors)),
+    ("_vote", lambda above, factors: _none(factors)),
     ("_factors", lambda scales, room: scales),
     ("by_group", lambda scales, S: (scales[:, :1],) * 4),
 ], ids=lambda a: a if isinstance(a, str) else "")  # fmt: skip
@@ -101,6 +101,18 @@ def test_a_step_that_forgets_something_is_seen(step, wrong, monkeypatch):
 
 def _none(factors):
     return emulated_gluon.Value(torch.zeros(4, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("columns", [split_k_registers.FEW, split_k_registers.MANY])
+def test_registers_are_those_of_the_launch(columns):
+    groups = 3 + columns.adders
+    each = 65536 // (128 * groups) // 8 * 8
+    asked = 2 * columns.weigher_registers + columns.adders * columns.adder_registers
+    assert asked + columns.feeder_registers == groups * each
+
+
+def test_places_of_rows_outlast_what_is_copied_by_them():
+    assert _tile.STARTS.value > _tile.BESIDE.value
 
 
 def test_a_cache_beyond_32_bits_of_places_is_refused():

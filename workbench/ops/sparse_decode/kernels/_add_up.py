@@ -14,7 +14,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from ..._gluon import cta_barrier, reinterpret
 from ...fp8_prefill.kernels._operands import as_operand
 from ...fp8_prefill.kernels._ring import in_shared
-from ._tile import GROUP, TILE, WEIGHERS, WIDTH
+from ._tile import BOTH, GROUP, TILE, WEIGHERS, WIDTH
 
 HALF = gl.constexpr(32)  # rows that are converted at once
 BY_COLUMN = gl.constexpr("""{
@@ -105,7 +105,7 @@ def add_up(
         cta_barrier()
         mbarrier.arrive(empty.index(slot), count=1)
         mbarrier.arrive(taken.index(b), count=1)
-    mbarrier.wait(done.index(2), 0)
+    mbarrier.wait(done.index(BOTH), 0)
     for g in gl.static_range(MINE):
         of_group = kept.index(count % WEIGHERS).slice(FIRST + g, 1, 0)
         _write(acc[g] * of_group.load(S), out + (FIRST + g) * GROUP, step, left)

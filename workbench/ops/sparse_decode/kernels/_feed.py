@@ -25,8 +25,8 @@ def feed(
 ):  # fmt: skip
     """Copy tile after tile into the next place that is free; pages and rows are in 16 bytes.
 
-    A warp copies a whole row at a time: fewer lines of the cache are looked up than by pieces of
-    many rows, and all that is read from shared memory waits for that.
+    A warp copies a whole row at a time: fewer lines of the L1 are looked up than by pieces of many
+    rows, and other groups' reads of shared memory wait in the same queue.
     """
     codes, scales, rotary, starts = tiles
     full, empty, spare, _, _, _, _ = barriers
@@ -49,9 +49,8 @@ def feed(
         eighth = here.load(gl.SliceLayout(1, EIGHTH))
         mbarrier.wait(spare.index(beside), i // BESIDE & 1 ^ 1)
         mbarrier.wait(empty.index(slot), i // DEPTH & 1 ^ 1)
-        mbarrier.arrive(full.index(slot), count=1)  # for `starts`
+        mbarrier.arrive(full.index(slot), count=1)  # `starts` are there: copies say nothing of them
         _start_copy(codes.index(slot), whole, cache, 0, WHOLE)
         _start_copy(scales.index(beside), one, cache, WIDTH, ONE)
         _start_copy(rotary.index(beside), eighth, cache, WIDTH + 4 * GROUPS, EIGHTH)
         async_copy.mbarrier_arrive(full.index(slot), increment_count=False)
-    async_copy.wait_group(0)

@@ -20,7 +20,10 @@ WARPS = gl.constexpr(4)  # of a warp group
 WEIGHERS = gl.constexpr(2)  # groups that weigh; each has one tile's weights in memory
 COPIERS = gl.constexpr(128)  # threads
 BESIDE = gl.constexpr(4)  # tiles whose scales and rotary values are in memory
-STARTS = gl.constexpr(8)  # tiles of whose rows it is known where they begin
+# tiles of whose rows it is known where they begin: more than BESIDE, since they are written before
+# there is room for the rows
+STARTS = gl.constexpr(8)
+QUERIES, SECOND, BOTH = (gl.constexpr(i) for i in range(3))  # places of `done`
 LARGEST = gl.constexpr(16.0)  # factor of a code in f16, where its scale is the unit of the sums
 
 
@@ -59,21 +62,23 @@ def prepare(HEADS: gl.constexpr, DEPTH: gl.constexpr, ADDERS: gl.constexpr):
         gl.allocate_shared_memory(gl.float32, [HEADS], F),  # the second group's maxima, at its end
         gl.allocate_shared_memory(gl.float32, [HEADS], F),  # and its sums of weights
     )
-    told = (
+    between = (
         gl.allocate_shared_memory(gl.int32, [WEIGHERS, WARPS], F),  # votes
         gl.allocate_shared_memory(gl.float32, [WEIGHERS, WARPS, HEADS], PLAIN),  # maxima
         gl.allocate_shared_memory(gl.float32, [WEIGHERS, WARPS, GROUPS], PLAIN),  # largest scales
     )
-    full = _barriers(DEPTH, COPIERS + 1)  # a tile is there
-    empty = _barriers(DEPTH, ADDERS)  # its codes are read no more
-    spare = _barriers(BESIDE, 1)  # nor what stood beside them
-    ready = _barriers(WEIGHERS, 1)  # its weights are there
-    taken = _barriers(WEIGHERS, ADDERS)  # and read no more
-    turn = _barriers(WEIGHERS, 1)  # the tile before has been handed over
-    done = _barriers(3, 1)  # the queries are there; all is weighed by the second group, by both
+    # each is waited for by whoever needs what it says; who arrives:
+    full = _barriers(DEPTH, COPIERS + 1)  # the feeder: a tile is there
+    empty = _barriers(DEPTH, ADDERS)  # adders: its codes are read no more
+    spare = _barriers(BESIDE, 1)  # its weigher: nor are its scales and rotary values
+    ready = _barriers(WEIGHERS, 1)  # its weigher: weights and factors are there
+    taken = _barriers(WEIGHERS, ADDERS)  # adders: these are read no more
+    turn = _barriers(WEIGHERS, 1)  # the other weigher: the tile before has been handed over
+    # weighers: queries are in memory; the second one has ended; factors of the whole sums are there
+    done = _barriers(3, 1)
     fence_async_shared()
     barriers = (full, empty, spare, ready, taken, turn, done)
-    return tiles, queries, handed, reference, told, barriers
+    return tiles, queries, handed, reference, between, barriers
 
 
 @gluon.jit

@@ -7,11 +7,25 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from ..._gluon import cta_barrier
 from ...fp8_prefill.kernels._attend import MASKED, UNSEEN, finish
 from ._scores import by_group, load_query, scores
-from ._tile import BESIDE, GROUPS, LARGEST, STARTS, TILE, WARPS, WEIGHERS
+from ._tile import (
+    BESIDE,
+    BOTH,
+    GROUPS,
+    LARGEST,
+    QUERIES,
+    SECOND,
+    STARTS,
+    TILE,
+    WARPS,
+    WEIGHERS,
+)
 
 ABOVE = gl.constexpr(4.0)  # a score in base 2 may be above the maximum that weights are relative to
-FAR = gl.constexpr(8.0)  # times: scales may be that far from the unit of the sums
-LEAST = gl.constexpr(2.0**-60)  # of a scale: no row has one below
+FAR = gl.constexpr(8.0)  # times: a tile's largest scale may be that far from the unit of the sums
+LOST = gl.constexpr(2.0**-12)  # of the unit: below, a row's codes begin to lose digits in f16
+# of a scale; what is not above, also a scale that is no number, is 0. Neighbouring groups of a row
+# may differ by 2**90.
+LEAST = gl.constexpr(2.0**-60)
 
 
 @gluon.constexpr_function
@@ -34,15 +48,15 @@ def _of_rows():
 
 
 @gluon.jit
-def _vote(below, factors):
-    """By warp, whether a score is far above its head's maximum or a scale far from its unit.
+def _vote(above, factors):
+    """By warp, whether a score is far `above` its head's maximum, or a scale far from its unit.
 
     What a thread has of a tile is two rows of some heads: it need not ask another.
     """
-    HEADS: gl.constexpr = below.shape[1]
-    most = gl.max(gl.max(below.reshape((TILE, HEADS // 8, 4, 2)), 3), 1)  # [TILE, 4]
+    HEADS: gl.constexpr = above.shape[1]
+    most = gl.max(gl.max(above.reshape((TILE, HEADS // 8, 4, 2)), 3), 1)  # [TILE, 4]
     least = gl.min(gl.where(factors > 0.0, factors, LARGEST), 1)
-    far = (gl.max(factors, 1) > LARGEST * FAR) | (least < LARGEST / FAR)
+    far = (gl.max(factors, 1) > LARGEST * FAR) | (least < LARGEST * LOST)
     far = gl.convert_layout(far, gl.SliceLayout(1, most.type.layout), assert_trivial=True)
     votes = gl.where(far[:, None] | (most > ABOVE), 1, 0).reshape((WARPS, 2, 8, 4))
     return gl.max(gl.max(votes, 1).reshape((WARPS, 32)), 1)
@@ -90,99 +104,55 @@ def _whole_tile(s, scales, maxima, largest, HEADS: gl.constexpr):
 
 
 @gluon.jit
-def weigh(
-    q, queries, tiles, handed, barriers, reference, told, attn_sink, lse,
-    scale_log2, step, left, head, count, NEVER,
-    C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr,
-):  # fmt: skip
-    """Weights of tiles C, C + 2, ... of `count`; at the end what the sums are multiplied by.
+def _again(s, of_rows, m, l, handed, reference, between, C: gl.constexpr, HEADS: gl.constexpr):
+    """Weigh a tile again, by the reference as it is now, which is raised where it must be.
 
-    Weights are relative to maxima, and codes' factors to units, that both groups share and seldom
-    raise. They hand tiles over in turns: a tile whose reference the other group has raised
-    meanwhile is weighed again. Of the `left` heads at `q` the first one is `head`.
+    (maxima, sums of weights, factors of units, sums of this tile's weights, raises before this
+    tile, 1 where there is one more)
     """
-    S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
-    HEAD: gl.constexpr = gl.SliceLayout(0, S)
+    HEAD: gl.constexpr = m.type.layout
     OF_GROUP: gl.constexpr = gl.SliceLayout(0, _of_rows())
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-    codes, scales, rotary, starts = tiles
-    _, _, kept, changed = handed
-    full, _, spare, ready, taken, turn, done = barriers
-    shared_m, shared_room, raises, other_m, other_l = reference
-    votes, maxima, largest = told[0].index(C), told[1].index(C), told[2].index(C)
-    m = gl.full([HEADS], UNSEEN, gl.float32, HEAD)
-    l = _by_lanes(gl.zeros([TILE, HEADS], gl.float32, S))
-    room = gl.full([GROUPS], LARGEST, gl.float32, OF_GROUP)
-    seen = gl.to_tensor(0)
-    if C == 0:
-        shared_m.store(m)
-        shared_room.store(room)
-        raises.store(gl.full([1], 0, gl.int32, ONE))
-        load_query(q, left, queries, HEADS)
-        fence_async_shared()
-        cta_barrier()
-        mbarrier.arrive(done.index(0), count=1)
-    else:
-        mbarrier.wait(done.index(0), 0)
-    for i in range(C, count, WEIGHERS):
-        slot, beside, phase = i % DEPTH, i % BESIDE, i // WEIGHERS & 1
-        z = i & NEVER  # zero, in a way that keeps no matrix descriptor across the loop
-        mbarrier.wait(full.index(slot), i // DEPTH & 1)
-        of_rows = gl.maximum(scales.index(beside).load(_of_rows()), LEAST)
-        counts = starts.index(i % STARTS).load(gl.SliceLayout(1, S)) >= 0
-        s = scores(queries, codes.index(slot), by_group(of_rows, S), rotary.index(beside), z, S,
-                   HEADS)  # fmt: skip
-        s = gl.where(counts[:, None], s * scale_log2, MASKED)
-        f = _factors(of_rows, room)
-        votes.store(_vote(s - m[None, :], f))
-        mbarrier.wait(taken.index(C), phase ^ 1)
-        p = gl.exp2(s - m[None, :])
-        weighed = _by_lanes(p)
-        _hand(handed, C, p, f)
-        fence_async_shared()
-        cta_barrier()
-        mbarrier.arrive(spare.index(beside), count=1)
-        mbarrier.wait(turn.index(C), phase ^ (1 - C))
-        before = gl.max(raises.load(ONE), 0)
-        raised = gl.to_tensor(0)
-        any_vote = gl.max(votes.load(gl.BlockedLayout([4], [32], [4], [0])), 0)
-        if (any_vote != 0) | (before != seen):
-            m_before, room_before = shared_m.load(HEAD), shared_room.load(OF_GROUP)
-            most, of_tile = _whole_tile(s, of_rows, maxima, largest, HEADS)
-            of_tile = gl.convert_layout(of_tile, OF_GROUP)
-            scaled = of_tile * room_before
-            far = (scaled > LARGEST * FAR) | (scaled < LARGEST / FAR)
-            far = far & (of_tile > LEAST)
-            raised = gl.maximum(gl.max(gl.where(most - m_before > ABOVE, 1, 0), 0),
-                                gl.max(gl.where(far, 1, 0), 0))  # fmt: skip
-            m_new = gl.where(raised != 0, gl.maximum(m_before, most), m_before)
-            room = gl.where((raised != 0) & (of_tile > LEAST), LARGEST / of_tile, room_before)
-            _keep(kept.index(C), gl.exp2(m_before - m_new), room / room_before)
-            shared_m.store(m_new)
-            shared_room.store(room)
-            seen = before + raised
-            raises.store(gl.full([1], 0, gl.int32, ONE) + seen)
-            shrunk = gl.convert_layout(gl.exp2(m - m_new), gl.SliceLayout(0, l.type.layout),
-                                       assert_trivial=True)  # fmt: skip
-            l = l * shrunk[None, :]
-            m = m_new
-            p = gl.exp2(s - m[None, :])
-            weighed = _by_lanes(p)
-            _hand(handed, C, p, _factors(of_rows, room))
-            fence_async_shared()
-        changed.index(C).store(gl.full([1], 0, gl.int32, ONE) + raised)
-        cta_barrier()
-        mbarrier.arrive(ready.index(C), count=1)
-        mbarrier.arrive(turn.index(1 - C), count=1)
-        l += weighed
+    shared_m, shared_room, raises, _, _ = reference
+    _, maxima, largest = between
+    m_before, room_before = shared_m.load(HEAD), shared_room.load(OF_GROUP)
+    before = gl.max(raises.load(ONE), 0)
+    most, of_tile = _whole_tile(s, of_rows, maxima.index(C), largest.index(C), HEADS)
+    of_tile = gl.convert_layout(of_tile, OF_GROUP)
+    scaled = of_tile * room_before
+    far = (scaled > LARGEST * FAR) | (scaled < LARGEST / FAR)
+    far = far & (of_tile > LEAST)
+    raised = gl.maximum(gl.max(gl.where(most - m_before > ABOVE, 1, 0), 0),
+                        gl.max(gl.where(far, 1, 0), 0))  # fmt: skip
+    m_new = gl.where(raised != 0, gl.maximum(m_before, most), m_before)
+    room = gl.where((raised != 0) & (of_tile > LEAST), LARGEST / of_tile, room_before)
+    _keep(handed[2].index(C), gl.exp2(m_before - m_new), room / room_before)
+    shared_m.store(m_new)
+    shared_room.store(room)
+    raises.store(gl.full([1], 0, gl.int32, ONE) + (before + raised))
+    shrunk = gl.convert_layout(gl.exp2(m - m_new), gl.SliceLayout(0, l.type.layout),
+                               assert_trivial=True)  # fmt: skip
+    p = gl.exp2(s - m_new[None, :])
+    _hand(handed, C, p, _factors(of_rows, room))
+    fence_async_shared()
+    return m_new, l * shrunk[None, :], room, _by_lanes(p), before, raised
+
+
+@gluon.jit
+def _end(m, l, handed, reference, barriers, attn_sink, lse, step, left, head, count,
+         C: gl.constexpr, HEADS: gl.constexpr):  # fmt: skip
+    """The second group tells its sums of weights; the first writes lse, and factors of the sums."""
+    HEAD: gl.constexpr = m.type.layout
+    shared_m, shared_room, _, other_m, other_l = reference
+    _, _, _, _, taken, _, done = barriers
     total = gl.convert_layout(gl.sum(l, 0), HEAD)
     if C == 1:
         other_m.store(m)
         other_l.store(total)
         cta_barrier()
-        mbarrier.arrive(done.index(1), count=1)
+        mbarrier.arrive(done.index(SECOND), count=1)
     else:
-        mbarrier.wait(done.index(1), 0)
+        mbarrier.wait(done.index(SECOND), 0)
         most = shared_m.load(HEAD)
         total = total * gl.exp2(m - most) + other_l.load(HEAD) * gl.exp2(other_m.load(HEAD) - most)
         h = gl.arange(0, HEADS, layout=HEAD)
@@ -192,6 +162,73 @@ def weigh(
         # the place of the last tile but one: what its sums were multiplied by is read no more
         b = count % WEIGHERS
         mbarrier.wait(taken.index(b), count // WEIGHERS & 1 ^ 1)
-        _keep(kept.index(b), factor, 1.0 / shared_room.load(OF_GROUP))
+        room = shared_room.load(gl.SliceLayout(0, _of_rows()))
+        _keep(handed[2].index(b), factor, 1.0 / room)
         cta_barrier()
-        mbarrier.arrive(done.index(2), count=1)
+        mbarrier.arrive(done.index(BOTH), count=1)
+
+
+@gluon.jit
+def weigh(
+    q, queries, tiles, handed, barriers, reference, between, attn_sink, lse,
+    scale_log2, step, left, head, count, NEVER,
+    C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr,
+):  # fmt: skip
+    """Weights of tiles C, C + 2, ... of `count`; at the end what the sums are multiplied by.
+
+    Weights are relative to maxima, and codes' factors to units, that both groups share and seldom
+    raise. They hand tiles over in turns: a tile whose reference the other group has raised
+    meanwhile is weighed again. Of the `left` heads at `q` the first one is `head`; rows of `lse`
+    are `step` apart.
+    """
+    S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
+    ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    codes, scales, rotary, starts = tiles
+    full, _, spare, ready, taken, turn, done = barriers
+    shared_m, shared_room, raises, _, _ = reference
+    votes, changed = between[0].index(C), handed[3].index(C)
+    m = gl.full([HEADS], UNSEEN, gl.float32, gl.SliceLayout(0, S))
+    l = _by_lanes(gl.zeros([TILE, HEADS], gl.float32, S))
+    room = gl.full([GROUPS], LARGEST, gl.float32, gl.SliceLayout(0, _of_rows()))
+    seen = gl.to_tensor(0)
+    if C == 0:
+        shared_m.store(m)
+        shared_room.store(room)
+        raises.store(gl.full([1], 0, gl.int32, ONE))
+        load_query(q, left, queries, HEADS)
+        fence_async_shared()
+        cta_barrier()
+        mbarrier.arrive(done.index(QUERIES), count=1)
+    else:
+        mbarrier.wait(done.index(QUERIES), 0)
+    for i in range(C, count, WEIGHERS):
+        slot, beside, phase = i % DEPTH, i % BESIDE, i // WEIGHERS & 1
+        z = i & NEVER  # zero, in a way that keeps no matrix descriptor across the loop
+        mbarrier.wait(full.index(slot), i // DEPTH & 1)
+        of_rows = gl.maximum(scales.index(beside).load(_of_rows()), LEAST)
+        counts = starts.index(i % STARTS).load(gl.SliceLayout(1, S)) >= 0
+        s = scores(queries, codes.index(slot), by_group(of_rows, S), rotary.index(beside), z, S,
+                   HEADS)  # fmt: skip
+        s = gl.where(counts[:, None], s * scale_log2, MASKED)
+        factors = _factors(of_rows, room)
+        votes.store(_vote(s - m[None, :], factors))
+        mbarrier.wait(taken.index(C), phase ^ 1)
+        p = gl.exp2(s - m[None, :])
+        weighed = _by_lanes(p)
+        _hand(handed, C, p, factors)
+        fence_async_shared()
+        cta_barrier()
+        mbarrier.arrive(spare.index(beside), count=1)
+        mbarrier.wait(turn.index(C), phase ^ (1 - C))
+        raised = gl.to_tensor(0)
+        any_vote = gl.max(votes.load(gl.BlockedLayout([4], [32], [4], [0])), 0)
+        if (any_vote != 0) | (gl.max(raises.load(ONE), 0) != seen):
+            m, l, room, weighed, before, raised = _again(s, of_rows, m, l, handed, reference,
+                                                         between, C, HEADS)  # fmt: skip
+            seen = before + raised
+        changed.store(gl.full([1], 0, gl.int32, ONE) + raised)
+        cta_barrier()
+        mbarrier.arrive(ready.index(C), count=1)
+        mbarrier.arrive(turn.index(1 - C), count=1)
+        l += weighed
+    _end(m, l, handed, reference, barriers, attn_sink, lse, step, left, head, count, C, HEADS)

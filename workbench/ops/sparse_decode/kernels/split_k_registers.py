@@ -33,12 +33,15 @@ class Config:
 
 
 class Columns(NamedTuple):
-    """Heads of a program, and how its warp groups share 65,536 registers out."""
+    """Heads of a program, and how its warp groups share the registers of their launch out.
+
+    A launch has as many for each thread, a multiple of eight; the first weigher has what is left.
+    """
 
     heads: int
     depth: int  # tiles of codes that shared memory has room for
     adders: int  # groups that add up values, of some columns each
-    weigher_registers: int  # a thread's, as of the groups below
+    weigher_registers: int  # a thread's, as those of the groups below
     adder_registers: int
     feeder_registers: int
 
@@ -55,7 +58,7 @@ def _split_k_registers_kernel(
     DC: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr, ADDERS: gl.constexpr,
     WEIGHER: gl.constexpr, ADDER: gl.constexpr, FEEDER: gl.constexpr,
 ):  # fmt: skip
-    tiles, queries, handed, reference, told, barriers = prepare(HEADS, DEPTH, ADDERS)
+    tiles, queries, handed, reference, between, barriers = prepare(HEADS, DEPTH, ADDERS)
     # what is above overlaps the end of the kernel before this one
     gdc_launch_dependents()
     gdc_wait()
@@ -77,10 +80,10 @@ def _split_k_registers_kernel(
     if ADDERS == 2:
         gl.warp_specialize([
             (weigh, (
-                q, queries, tiles, handed, barriers, reference, told, attn_sink, lse, scale_log2,
+                q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2,
                 SPLITS, left, head, count, NEVER, 0, HEADS, DEPTH)),
             (weigh, (
-                q, queries, tiles, handed, barriers, reference, told, attn_sink, lse, scale_log2,
+                q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2,
                 SPLITS, left, head, count, NEVER, 1, HEADS, DEPTH)),
             (add_up, (
                 tiles[0], handed, barriers, out, SPLITS, left, count, NEVER, 0, MINE, HEADS,
@@ -95,10 +98,10 @@ def _split_k_registers_kernel(
     else:
         gl.warp_specialize([
             (weigh, (
-                q, queries, tiles, handed, barriers, reference, told, attn_sink, lse, scale_log2,
+                q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2,
                 SPLITS, left, head, count, NEVER, 0, HEADS, DEPTH)),
             (weigh, (
-                q, queries, tiles, handed, barriers, reference, told, attn_sink, lse, scale_log2,
+                q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2,
                 SPLITS, left, head, count, NEVER, 1, HEADS, DEPTH)),
             (add_up, (
                 tiles[0], handed, barriers, out, SPLITS, left, count, NEVER, 0, MINE, HEADS,
