@@ -113,6 +113,26 @@ def test_what_the_memory_holds_does_not_matter(v):
     assert not r.buffers.counters.any(), "a counter is not 0 for the next call"
 
 
+def pad(x, real):
+    """The tokens behind the first `real` ones are nobody's: a server's rows that fill a capture."""
+    x.topk_length[real:] = 0
+    x.indices[real:] = -1
+
+
+@each(HOLDERS)
+@pytest.mark.parametrize("real", [2, 0])
+def test_D02_D06_padded_rows_are_zeros_and_the_others_as_alone(v, real):
+    w = replace(W, length="counted")
+    r, x = runner(w, v.name, config=most(v)), inputs(w)
+    pad(x, real)
+    for buffer in r.buffers[:3]:
+        buffer.fill_(torch.nan)
+    out, lse = call(r, x)
+    assert not out[real:].any() and lse[real:].isneginf().all()
+    verdict = OP.compare(x._replace(out_lse=lse), Output(out, lse), OP.reference(v.widens(x)))
+    assert verdict.passed, verdict
+
+
 def by_parts(x, config):
     """`eager` by way of the memory for parts: what another runner wrote there would be the answer.
     """

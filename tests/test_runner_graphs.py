@@ -4,12 +4,13 @@ Without a GPU a stand-in says that a graph is captured. Field reports of area D 
 their code.
 """
 
+import gc
 from dataclasses import replace
 
 import pytest
 import torch
 from conftest import DEVICE, each
-from test_runner import HOLDERS, OP, W, alone, call, inputs, runner, same, spans
+from test_runner import HOLDERS, OP, W, alone, call, inputs, pad, runner, same, spans
 
 from workbench.ops.sparse_decode.workload import V32
 from workbench.runner import SparseMLARunner
@@ -125,6 +126,28 @@ def test_replays_follow_the_numbers_and_two_runners_graphs_stand_apart(v):
         assert [c.workload.tokens for c in r.captured] == [tokens]
         with pytest.raises(RuntimeError, match="after a graph was captured"):
             call(r, inputs(LARGE, tokens=33))
+
+
+@gpu
+@each(HOLDERS)
+@pytest.mark.parametrize("real", [6, 0])
+def test_D02_D03_D10_a_capture_of_eight_rows_replays_fewer(v, real):
+    """Rows that pad are zeros, replays end, and kernels live as long as the graph that runs them.
+    """
+    w = replace(LARGE, tokens=8, length="counted")
+    r, x = runner(w, v.name), inputs(w)
+    call(r, x)
+    with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
+        found = call(r, x)
+    gc.collect()
+    pad(x, real)
+    for buffer in r.buffers[:3]:
+        buffer.fill_(torch.nan)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert not found.out[real:].any() and found.lse[real:].isneginf().all()
+    verdict = OP.compare(x._replace(out_lse=found.lse), found, OP.reference(v.widens(x)))
+    assert verdict.passed, verdict
 
 
 @gpu
