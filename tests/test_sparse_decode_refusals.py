@@ -78,19 +78,21 @@ def test_suites_are_those_of_the_issue():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fields, most", [
-    ({"scale_format": "arbitrary_fp32"}, 16),  # of three rows a lane
-    ({"layout": "footer_584", "scale_format": "ue8m0", "topk": 128, "extra_topk": 512,
-      "extra_rows": 1024, "rows": 4096}, 0),
+@pytest.mark.parametrize("fields", [
+    pytest.param({"scale_format": "arbitrary_fp32"}, marks=pytest.mark.xfail(
+        strict=True, reason="8 and 16 bytes since heads are the rows of each product")),
+    {"layout": "footer_584", "scale_format": "ue8m0", "topk": 128, "extra_topk": 512,
+     "extra_rows": 1024, "rows": 4096},
 ], ids=["GLM", "DSv4 dual"])  # fmt: skip
-def test_no_layout_spills(fields, most, tmp_path):
-    """Or but a few bytes; and the hot loop multiplies sixteen heads by warps' own products."""
+def test_no_layout_spills(fields, tmp_path):
+    """And the hot loop multiplies sixteen heads, too few for warp groups, by warps' own products.
+    """
     w = {name: str(value) for name, value in (fields | {"tokens": 4}).items()}
     for arch in ("sm_90", "sm_120"):
         rows = table("sparse_decode", variants=["split_k", "split_k_last_merges"], workload=w,
                      arch=arch, cache_folder=tmp_path)  # fmt: skip
         assert len(rows) == 3
         for row in rows:
-            assert max(row["spill_store_bytes"], row["spill_load_bytes"]) <= most, row
+            assert row["fits"] and row["spill_store_bytes"] == row["spill_load_bytes"] == 0, row
             if row["kernel"] != "_merge_kernel":
                 assert row["hot_loop"]["HMMA"] > 0, row

@@ -59,8 +59,7 @@ def _write(sums, out, step, left):
 
 @gluon.jit
 def add_up(
-    codes, handed, barriers, out, step, left, count, NEVER,
-    FIRST: gl.constexpr, MINE: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr,
+    given, FIRST: gl.constexpr, MINE: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr
 ):  # fmt: skip
     """Sums of the values of MINE groups of columns from group FIRST on, over `count` tiles.
 
@@ -68,6 +67,7 @@ def add_up(
     """
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
     A: gl.constexpr = gl.DotOperandLayout(0, S, 2)
+    codes, handed, barriers, out, step, left, count, NEVER = given
     weights, factors, kept, changed = handed
     full, empty, _, ready, taken, _, done = barriers
     acc = ()

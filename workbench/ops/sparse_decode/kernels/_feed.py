@@ -19,15 +19,13 @@ def _start_copy(to, starts, cache, first: gl.constexpr, L: gl.constexpr):
 
 
 @gluon.jit
-def feed(
-    cache, lanes, tiles, barriers, end, count, TOKENS, PAGE_UNITS, ROW_UNITS,
-    PAGE_SIZE: gl.constexpr, DEPTH: gl.constexpr,
-):  # fmt: skip
+def feed(given, PAGE_SIZE: gl.constexpr, DEPTH: gl.constexpr):
     """Copy tile after tile into the next place that is free; pages and rows are in 16 bytes.
 
     A warp copies a whole row at a time: fewer lines of the L1 are looked up than by pieces of many
     rows, and other groups' reads of shared memory wait in the same queue.
     """
+    cache, lanes, tiles, barriers, end, count, TOKENS, PAGE_UNITS, ROW_UNITS = given
     codes, scales, rotary, starts = tiles
     full, empty, spare, _, _, _, _ = barriers
     WHOLE: gl.constexpr = gl.BlockedLayout([16, 16], [1, 32], [4, 1], [1, 0])

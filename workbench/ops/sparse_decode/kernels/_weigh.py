@@ -169,11 +169,7 @@ def _end(m, l, handed, reference, barriers, attn_sink, lse, step, left, head, co
 
 
 @gluon.jit
-def weigh(
-    q, queries, tiles, handed, barriers, reference, between, attn_sink, lse,
-    scale_log2, step, left, head, count, NEVER,
-    C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr,
-):  # fmt: skip
+def weigh(given, C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr):
     """Weights of tiles C, C + 2, ... of `count`; at the end what the sums are multiplied by.
 
     Weights are relative to maxima, and codes' factors to units, that both groups share and seldom
@@ -183,6 +179,8 @@ def weigh(
     """
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    (q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2, step,
+     left, head, count, NEVER) = given  # fmt: skip
     codes, scales, rotary, starts = tiles
     full, _, spare, ready, taken, turn, done = barriers
     shared_m, shared_room, raises, _, _ = reference

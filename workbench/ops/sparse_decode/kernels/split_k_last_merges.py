@@ -50,7 +50,8 @@ class Config:
 def weights(lse, row, inside, SPLITS: tl.constexpr, ALL_S: tl.constexpr):
     """(largest lse of the parts, or 0 without one; sum of their weights) of the heads `row` [R].
 
-    Weights are relative to the largest, so that of a single part is exactly 1.
+    All heads of a program at once; `merge` has a program for each. Weights are relative to the
+    largest, so that of a single part is exactly 1.
     """
     s = tl.arange(0, ALL_S)[None, :]
     each = tl.load(lse + row[:, None] * SPLITS + s, mask=inside[:, None] & (s < SPLITS),

@@ -77,38 +77,21 @@ def _split_k_registers_kernel(
     left = H - head
     PAGE_SIZE: gl.constexpr = FORM[0]
     MINE: gl.constexpr = GROUPS // ADDERS
+    rows = (q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2,
+            SPLITS, left, head, count, NEVER)  # fmt: skip
+    values = (tiles[0], handed, barriers, out, SPLITS, left, count, NEVER)
+    copies = (cache, lanes, tiles, barriers, length, count, TOKENS, PAGE_STRIDE // 16,
+              ROW_STRIDE // 16)  # fmt: skip
     if ADDERS == 2:
         gl.warp_specialize([
-            (weigh, (
-                q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2,
-                SPLITS, left, head, count, NEVER, 0, HEADS, DEPTH)),
-            (weigh, (
-                q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2,
-                SPLITS, left, head, count, NEVER, 1, HEADS, DEPTH)),
-            (add_up, (
-                tiles[0], handed, barriers, out, SPLITS, left, count, NEVER, 0, MINE, HEADS,
-                DEPTH)),
-            (add_up, (
-                tiles[0], handed, barriers, out, SPLITS, left, count, NEVER, MINE, MINE, HEADS,
-                DEPTH)),
-            (feed, (
-                cache, lanes, tiles, barriers, length, count, TOKENS, PAGE_STRIDE // 16,
-                ROW_STRIDE // 16, PAGE_SIZE, DEPTH)),
+            (weigh, (rows, 0, HEADS, DEPTH)), (weigh, (rows, 1, HEADS, DEPTH)),
+            (add_up, (values, 0, MINE, HEADS, DEPTH)), (add_up, (values, MINE, MINE, HEADS, DEPTH)),
+            (feed, (copies, PAGE_SIZE, DEPTH)),
         ], [4, 4, 4, 4], [WEIGHER, ADDER, ADDER, FEEDER])  # fmt: skip
     else:
         gl.warp_specialize([
-            (weigh, (
-                q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2,
-                SPLITS, left, head, count, NEVER, 0, HEADS, DEPTH)),
-            (weigh, (
-                q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2,
-                SPLITS, left, head, count, NEVER, 1, HEADS, DEPTH)),
-            (add_up, (
-                tiles[0], handed, barriers, out, SPLITS, left, count, NEVER, 0, MINE, HEADS,
-                DEPTH)),
-            (feed, (
-                cache, lanes, tiles, barriers, length, count, TOKENS, PAGE_STRIDE // 16,
-                ROW_STRIDE // 16, PAGE_SIZE, DEPTH)),
+            (weigh, (rows, 0, HEADS, DEPTH)), (weigh, (rows, 1, HEADS, DEPTH)),
+            (add_up, (values, 0, MINE, HEADS, DEPTH)), (feed, (copies, PAGE_SIZE, DEPTH)),
         ], [4, 4, 4], [WEIGHER, ADDER, FEEDER])  # fmt: skip
 
 
