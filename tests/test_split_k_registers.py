@@ -18,7 +18,7 @@ TAKEN = [w for w in SUITES["edges"] if V.requires(w, V.config) is None]
 SMALL = replace(V32, tokens=1, heads=16, topk=250, rows=320)
 LONG = replace(V32, tokens=1, heads=12, topk=900, rows=1024, scale_format="arbitrary_fp32")
 WIDE = replace(LONG, heads=40)  # two blocks of heads, of another shape
-BARRIERS = ("full", "empty", "spare", "ready", "taken", "turn", "done")
+BARRIERS = ("full", "empty", "spare", "ready", "taken", "turn", "loaded", "done")
 torch.set_num_threads(1)
 
 
@@ -112,7 +112,7 @@ def test_registers_are_those_of_the_launch(columns):
 
 
 def test_places_of_rows_outlast_what_is_copied_by_them():
-    assert _tile.STARTS.value > _tile.BESIDE.value
+    assert _tile.STARTS.value >= _tile.BESIDE.value + _tile.FOUND.value
 
 
 def test_a_cache_beyond_32_bits_of_places_is_refused():

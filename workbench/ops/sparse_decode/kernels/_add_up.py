@@ -14,7 +14,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from ..._gluon import cta_barrier, reinterpret
 from ...fp8_prefill.kernels._operands import as_operand
 from ...fp8_prefill.kernels._ring import in_shared
-from ._tile import BOTH, GROUP, TILE, WEIGHERS, WIDTH
+from ._tile import BOTH, GROUP, TILE, WEIGHERS, WIDTH, lanes_that_count
 
 HALF = gl.constexpr(32)  # rows that are converted at once
 BY_COLUMN = gl.constexpr("""{
@@ -46,15 +46,42 @@ def _values(pairs, S: gl.constexpr):
 
 
 @gluon.jit
-def _write(sums, out, step, left):
-    """Sums [GROUP, heads] of even columns, then of odd ones, as columns of the answer's rows."""
+def _times(sums, of_heads, of_group):
+    """Sums times factors of heads, and one of their group, in memory."""
+    heads = of_heads.load(gl.SliceLayout(0, sums.type.layout))
+    group = gl.max(of_group.load(gl.BlockedLayout([1], [32], [4], [0])), 0)
+    return sums * (heads * group)[None, :]
+
+
+@gluon.jit
+def _in_order(sums):
+    """Sums [GROUP, heads] of even columns, then of odd ones, as [heads, GROUP]."""
     HEADS: gl.constexpr = sums.shape[1]
     whole = sums.reshape((2, GROUP // 2, HEADS)).permute((1, 0, 2)).reshape((GROUP, HEADS))
-    L: gl.constexpr = whole.type.layout
-    h = gl.arange(0, HEADS, layout=gl.SliceLayout(0, L))
-    d = gl.arange(0, GROUP, layout=gl.SliceLayout(1, L))
-    to = out + (h * step)[None, :] * WIDTH + d[:, None]
-    gl.store(to, whole.to(out.dtype.element_ty), mask=(h < left)[None, :])
+    return whole.permute((1, 0))
+
+
+@gluon.jit
+def _place(codes, i, g: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr):
+    """Memory [HEADS, GROUP] for the answer's column group `g`, where nobody reads codes any more.
+
+    Tile `i` is the last one, and read. Of two adders the other one may not be that far: at DEPTH 5
+    the place is that of tile i - 2, whose weights both have given back before `i` had any.
+    """
+    L: gl.constexpr = gl.SwizzledSharedLayout(4, 1, 8, [1, 0])
+    EACH: gl.constexpr = TILE * WIDTH // (HEADS * GROUP * 4)  # groups that lie in a tile's place
+    there = codes.index((i + 3 + g // EACH) % DEPTH)
+    return reinterpret(there, gl.float32, [EACH, HEADS, GROUP], L).index(g % EACH)
+
+
+@gluon.jit
+def _write(sums, out, step, left):
+    """Sums in memory [heads, GROUP] as columns of the answer's rows, whole lines at a time."""
+    L: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [4, 1], [1, 0])
+    h = gl.arange(0, sums.shape[0], layout=gl.SliceLayout(1, L))
+    d = gl.arange(0, GROUP, layout=gl.SliceLayout(0, L))
+    to = out + (h * step)[:, None] * WIDTH + d[None, :]
+    gl.store(to, sums.load(L).to(out.dtype.element_ty), mask=(h < left)[:, None])
 
 
 @gluon.jit
@@ -67,9 +94,10 @@ def add_up(
     """
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
     A: gl.constexpr = gl.DotOperandLayout(0, S, 2)
-    codes, handed, barriers, out, step, left, count, NEVER = given
-    weights, factors, kept, changed = handed
-    full, empty, _, ready, taken, _, done = barriers
+    mine, codes, handed, barriers, out, step, left, NEVER = given
+    weights, factors, of_heads, of_groups, changed = handed
+    full, empty, _, ready, taken, _, _, done = barriers
+    count = gl.cdiv(lanes_that_count(mine), TILE)
     acc = ()
     for _ in gl.static_range(MINE):
         acc += (gl.zeros([GROUP, HEADS], gl.float32, S),)
@@ -82,7 +110,7 @@ def add_up(
         if gl.max(changed.index(b).load(gl.BlockedLayout([1], [32], [4], [0])), 0) != 0:
             less = ()
             for g in gl.static_range(MINE):
-                less += (acc[g] * kept.index(b).slice(FIRST + g, 1, 0).load(S),)
+                less += (_times(acc[g], of_heads.index(b), of_groups.index(b).slice(FIRST + g, 1)),)
             acc = less
         new = ()
         last = acc[0]
@@ -91,6 +119,9 @@ def add_up(
             columns = _values(found, S) * of_group.slice(c % 2 * HALF, HALF, 1).load(A)
             if c + 1 < 2 * MINE:
                 found = _pairs(codes.index(slot), FIRST + (c + 1) // 2, (c + 1) % 2, S)
+            else:
+                cta_barrier()
+                mbarrier.arrive(empty.index(slot), count=1)
             weighed = weights.index(b + z).slice(c % 2 * HALF, HALF, 0)
             if c % 2 == 0:
                 sums = warpgroup_mma(columns, weighed, acc[c // 2], is_async=True)
@@ -103,9 +134,12 @@ def add_up(
         new += (warpgroup_mma_wait(0, deps=[last]),)
         acc = new
         cta_barrier()
-        mbarrier.arrive(empty.index(slot), count=1)
         mbarrier.arrive(taken.index(b), count=1)
     mbarrier.wait(done.index(BOTH), 0)
-    for g in gl.static_range(MINE):
-        of_group = kept.index(count % WEIGHERS).slice(FIRST + g, 1, 0)
-        _write(acc[g] * of_group.load(S), out + (FIRST + g) * GROUP, step, left)
+    place = count % WEIGHERS
+    for g in gl.static_range(FIRST, FIRST + MINE):
+        whole = _times(acc[g - FIRST], of_heads.index(place), of_groups.index(place).slice(g, 1))
+        _place(codes, count - 1, g, HEADS, DEPTH).store(_in_order(whole))
+    cta_barrier()
+    for g in gl.static_range(FIRST, FIRST + MINE):
+        _write(_place(codes, count - 1, g, HEADS, DEPTH), out + g * GROUP, step, left)

@@ -5,8 +5,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from ..._gluon import cp_async, cta_barrier
-from ._tile import BESIDE, GROUPS, STARTS, TILE, WIDTH
+from ..._gluon import cp_async, cta_barrier, reinterpret
+from ._tile import BESIDE, FOUND, GROUPS, STARTS, TILE, WIDTH, lanes_that_count
 
 
 @gluon.jit
@@ -25,24 +25,29 @@ def feed(given, PAGE_SIZE: gl.constexpr, DEPTH: gl.constexpr):
     A warp copies a whole row at a time: fewer lines of the L1 are looked up than by pieces of many
     rows, and other groups' reads of shared memory wait in the same queue.
     """
-    cache, lanes, tiles, barriers, end, count, TOKENS, PAGE_UNITS, ROW_UNITS = given
+    mine, cache, indices, tiles, barriers, TOKENS, PAGE_UNITS, ROW_UNITS = given
     codes, scales, rotary, starts = tiles
-    full, empty, spare, _, _, _, _ = barriers
+    full, empty, spare, _, _, _, _, _ = barriers
     WHOLE: gl.constexpr = gl.BlockedLayout([16, 16], [1, 32], [4, 1], [1, 0])
     ONE: gl.constexpr = gl.BlockedLayout([1, 4], [32, 1], [4, 1], [1, 0])
     EIGHTH: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
-    k = gl.arange(0, TILE, layout=gl.BlockedLayout([1], [32], [4], [0]))
-    token = gl.load(lanes + k, mask=k < end, other=-1)
-    ahead = gl.load(lanes + (TILE + k), mask=TILE + k < end, other=-1)
-    for i in range(count):
+    F: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    many = reinterpret(starts, gl.int32, [STARTS // FOUND, FOUND * TILE], F)
+    k = gl.arange(0, FOUND * TILE, layout=gl.BlockedLayout([1], [32], [4], [0]))
+    # all lanes of the part, so that the first load does not wait for how many count
+    token = gl.load(indices + k, mask=k < mine[2], other=-1)
+    end = lanes_that_count(mine)
+    for i in range(gl.cdiv(end, TILE)):
         slot, beside = i % DEPTH, i % BESIDE
-        # in units of 16 bytes, which fit into 32 bits
-        start = token // PAGE_SIZE * PAGE_UNITS + token % PAGE_SIZE * ROW_UNITS
+        if i % FOUND == 0:
+            there = (i * TILE + k < end) & (token >= 0) & (token < TOKENS)
+            # in units of 16 bytes, which fit into 32 bits
+            start = token // PAGE_SIZE * PAGE_UNITS + token % PAGE_SIZE * ROW_UNITS
+            many.index(i // FOUND % (STARTS // FOUND)).store(gl.where(there, start, -1))
+            k_ahead = (i + FOUND) * TILE + k
+            token = gl.load(indices + k_ahead, mask=k_ahead < end, other=-1)
+            cta_barrier()
         here = starts.index(i % STARTS)
-        here.store(gl.where((token >= 0) & (token < TOKENS), start, -1))
-        k_ahead = (i + 2) * TILE + k
-        token, ahead = ahead, gl.load(lanes + k_ahead, mask=k_ahead < end, other=-1)
-        cta_barrier()
         whole, one = here.load(gl.SliceLayout(1, WHOLE)), here.load(gl.SliceLayout(1, ONE))
         eighth = here.load(gl.SliceLayout(1, EIGHTH))
         mbarrier.wait(spare.index(beside), i // BESIDE & 1 ^ 1)

@@ -20,10 +20,12 @@ WARPS = gl.constexpr(4)  # of a warp group
 WEIGHERS = gl.constexpr(2)  # groups that weigh; each has one tile's weights in memory
 COPIERS = gl.constexpr(128)  # threads
 BESIDE = gl.constexpr(4)  # tiles whose scales and rotary values are in memory
-# tiles of whose rows it is known where they begin: more than BESIDE, since they are written before
-# there is room for the rows
+FOUND = gl.constexpr(4)  # tiles whose rows are found at once
+# tiles of whose rows it is known where they begin: more are found while BESIDE are in use
 STARTS = gl.constexpr(8)
-QUERIES, SECOND, BOTH = (gl.constexpr(i) for i in range(3))  # places of `done`
+FIRST, BOTH = gl.constexpr(0), gl.constexpr(1)  # places of `done`
+# tiles whose count of raises is kept: a slow warp may look at one while others are two tiles on
+RAISES = gl.constexpr(4)
 LARGEST = gl.constexpr(16.0)  # factor of a code in f16, where its scale is the unit of the sums
 
 
@@ -52,18 +54,19 @@ def prepare(HEADS: gl.constexpr, DEPTH: gl.constexpr, ADDERS: gl.constexpr):
     handed = (
         gl.allocate_shared_memory(gl.float16, [WEIGHERS, TILE, HEADS], P),  # weights
         gl.allocate_shared_memory(gl.float16, [WEIGHERS, GROUPS, TILE], PLAIN),  # factors of codes
-        gl.allocate_shared_memory(gl.float32, [WEIGHERS, GROUPS, HEADS], PLAIN),  # of the sums
+        gl.allocate_shared_memory(gl.float32, [WEIGHERS, HEADS], F),  # of the sums, by head
+        gl.allocate_shared_memory(gl.float32, [WEIGHERS, GROUPS], F),  # and by group
         gl.allocate_shared_memory(gl.int32, [WEIGHERS, 1], F),  # whether those are not all 1
     )
     reference = (
         gl.allocate_shared_memory(gl.float32, [HEADS], F),  # maxima that weights are relative to
         gl.allocate_shared_memory(gl.float32, [GROUPS], F),  # LARGEST / unit of the sums
-        gl.allocate_shared_memory(gl.int32, [1], F),  # how often they have been raised
-        gl.allocate_shared_memory(gl.float32, [HEADS], F),  # the second group's maxima, at its end
+        gl.allocate_shared_memory(gl.int32, [RAISES, 1], F),  # how often raised, by tile
+        gl.allocate_shared_memory(gl.float32, [HEADS], F),  # maxima of the group that ends first
         gl.allocate_shared_memory(gl.float32, [HEADS], F),  # and its sums of weights
     )
     between = (
-        gl.allocate_shared_memory(gl.int32, [WEIGHERS, WARPS], F),  # votes
+        gl.allocate_shared_memory(gl.int32, [2 * WEIGHERS, WARPS], F),  # votes on two tiles
         gl.allocate_shared_memory(gl.float32, [WEIGHERS, WARPS, HEADS], PLAIN),  # maxima
         gl.allocate_shared_memory(gl.float32, [WEIGHERS, WARPS, GROUPS], PLAIN),  # largest scales
     )
@@ -74,10 +77,10 @@ def prepare(HEADS: gl.constexpr, DEPTH: gl.constexpr, ADDERS: gl.constexpr):
     ready = _barriers(WEIGHERS, 1)  # its weigher: weights and factors are there
     taken = _barriers(WEIGHERS, ADDERS)  # adders: these are read no more
     turn = _barriers(WEIGHERS, 1)  # the other weigher: the tile before has been handed over
-    # weighers: queries are in memory; the second one has ended; factors of the whole sums are there
-    done = _barriers(3, 1)
+    loaded = _barriers(1, WEIGHERS)  # weighers: queries are in memory
+    done = _barriers(2, 1)  # one has ended; the other one: factors of whole sums are there
     fence_async_shared()
-    barriers = (full, empty, spare, ready, taken, turn, done)
+    barriers = (full, empty, spare, ready, taken, turn, loaded, done)
     return tiles, queries, handed, reference, between, barriers
 
 
@@ -87,3 +90,12 @@ def _barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
     for i in gl.static_range(COUNT):
         mbarrier.init(made.index(i), count=ARRIVALS)
     return made
+
+
+@gluon.jit
+def lanes_that_count(mine):
+    """How many lanes of a part may count; each group asks, so that none waits for another."""
+    topk_length, begin, lanes = mine
+    if topk_length is not None:
+        lanes = gl.maximum(gl.minimum(gl.load(topk_length) - begin, lanes), 0)
+    return lanes

@@ -3,6 +3,7 @@
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from ..._gluon import cta_barrier
 from ...fp8_prefill.kernels._attend import MASKED, UNSEEN, finish
@@ -10,17 +11,20 @@ from ._scores import by_group, load_query, scores
 from ._tile import (
     BESIDE,
     BOTH,
+    FIRST,
     GROUPS,
     LARGEST,
-    QUERIES,
-    SECOND,
+    RAISES,
     STARTS,
     TILE,
     WARPS,
     WEIGHERS,
+    lanes_that_count,
 )
 
-ABOVE = gl.constexpr(4.0)  # a score in base 2 may be above the maximum that weights are relative to
+# a score in base 2 may be above the maximum that weights are relative to: far, since weights of
+# 2**12 times codes of LARGEST * FAR are f16 numbers, and weighing again costs half a tile's time
+ABOVE = gl.constexpr(12.0)
 FAR = gl.constexpr(8.0)  # times: a tile's largest scale may be that far from the unit of the sums
 LOST = gl.constexpr(2.0**-12)  # of the unit: below, a row's codes begin to lose digits in f16
 # of a scale; what is not above, also a scale that is no number, is 0. Neighbouring groups of a row
@@ -76,15 +80,6 @@ def _hand(handed, b, p, f):
 
 
 @gluon.jit
-def _keep(kept, of_heads, of_groups):
-    """What the sums of a head and a group are multiplied by: the product of both."""
-    L: gl.constexpr = gl.BlockedLayout([1, 1], [4, 8], [1, 4], [1, 0])
-    of_heads = gl.convert_layout(of_heads, gl.SliceLayout(0, L))
-    of_groups = gl.convert_layout(of_groups, gl.SliceLayout(1, L))
-    kept.store(of_groups[:, None] * of_heads[None, :])
-
-
-@gluon.jit
 def _by_lanes(p):
     """Sums of the two rows that a thread has [TILE / 2, HEADS]."""
     HEADS: gl.constexpr = p.shape[1]
@@ -107,16 +102,13 @@ def _whole_tile(s, scales, maxima, largest, HEADS: gl.constexpr):
 def _again(s, of_rows, m, l, handed, reference, between, C: gl.constexpr, HEADS: gl.constexpr):
     """Weigh a tile again, by the reference as it is now, which is raised where it must be.
 
-    (maxima, sums of weights, factors of units, sums of this tile's weights, raises before this
-    tile, 1 where there is one more)
+    (maxima, sums of weights, factors of units, sums of this tile's weights, 1 where it is raised)
     """
     HEAD: gl.constexpr = m.type.layout
     OF_GROUP: gl.constexpr = gl.SliceLayout(0, _of_rows())
-    ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-    shared_m, shared_room, raises, _, _ = reference
+    shared_m, shared_room, _, _, _ = reference
     _, maxima, largest = between
     m_before, room_before = shared_m.load(HEAD), shared_room.load(OF_GROUP)
-    before = gl.max(raises.load(ONE), 0)
     most, of_tile = _whole_tile(s, of_rows, maxima.index(C), largest.index(C), HEADS)
     of_tile = gl.convert_layout(of_tile, OF_GROUP)
     scaled = of_tile * room_before
@@ -126,46 +118,50 @@ def _again(s, of_rows, m, l, handed, reference, between, C: gl.constexpr, HEADS:
                         gl.max(gl.where(far, 1, 0), 0))  # fmt: skip
     m_new = gl.where(raised != 0, gl.maximum(m_before, most), m_before)
     room = gl.where((raised != 0) & (of_tile > LEAST), LARGEST / of_tile, room_before)
-    _keep(handed[2].index(C), gl.exp2(m_before - m_new), room / room_before)
+    handed[2].index(C).store(gl.exp2(m_before - m_new))
+    handed[3].index(C).store(room / room_before)
     shared_m.store(m_new)
     shared_room.store(room)
-    raises.store(gl.full([1], 0, gl.int32, ONE) + (before + raised))
     shrunk = gl.convert_layout(gl.exp2(m - m_new), gl.SliceLayout(0, l.type.layout),
                                assert_trivial=True)  # fmt: skip
     p = gl.exp2(s - m_new[None, :])
     _hand(handed, C, p, _factors(of_rows, room))
     fence_async_shared()
-    return m_new, l * shrunk[None, :], room, _by_lanes(p), before, raised
+    cta_barrier()
+    return m_new, l * shrunk[None, :], room, _by_lanes(p), raised
 
 
 @gluon.jit
 def _end(m, l, handed, reference, barriers, attn_sink, lse, step, left, head, count,
          C: gl.constexpr, HEADS: gl.constexpr):  # fmt: skip
-    """The second group tells its sums of weights; the first writes lse, and factors of the sums."""
+    """The group that ended first tells its sums; the other one writes lse, and factors of sums."""
     HEAD: gl.constexpr = m.type.layout
     shared_m, shared_room, _, other_m, other_l = reference
-    _, _, _, _, taken, _, done = barriers
+    _, _, _, _, taken, _, _, done = barriers
     total = gl.convert_layout(gl.sum(l, 0), HEAD)
-    if C == 1:
+    if count % WEIGHERS == C:
         other_m.store(m)
         other_l.store(total)
         cta_barrier()
-        mbarrier.arrive(done.index(SECOND), count=1)
+        mbarrier.arrive(done.index(FIRST), count=1)
     else:
-        mbarrier.wait(done.index(SECOND), 0)
+        # not sooner: programs of the next kernel would crowd on the first multiprocessors to end
+        gdc_launch_dependents()
+        mbarrier.wait(done.index(FIRST), 0)
         most = shared_m.load(HEAD)
         total = total * gl.exp2(m - most) + other_l.load(HEAD) * gl.exp2(other_m.load(HEAD) - most)
         h = gl.arange(0, HEADS, layout=HEAD)
         factor, row_lse = finish(most, total, attn_sink, head + h, head + left,
                                  attn_sink is not None)  # fmt: skip
-        gl.store(lse + h * step, row_lse, mask=h < left)
         # the place of the last tile but one: what its sums were multiplied by is read no more
         b = count % WEIGHERS
         mbarrier.wait(taken.index(b), count // WEIGHERS & 1 ^ 1)
         room = shared_room.load(gl.SliceLayout(0, _of_rows()))
-        _keep(handed[2].index(b), factor, 1.0 / room)
+        handed[2].index(b).store(factor)
+        handed[3].index(b).store(1.0 / room)
         cta_barrier()
         mbarrier.arrive(done.index(BOTH), count=1)
+        gl.store(lse + h * step, row_lse, mask=h < left)
 
 
 @gluon.jit
@@ -179,12 +175,12 @@ def weigh(given, C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr):
     """
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-    (q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2, step,
-     left, head, count, NEVER) = given  # fmt: skip
+    (mine, q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2,
+     step, left, head, NEVER) = given  # fmt: skip
     codes, scales, rotary, starts = tiles
-    full, _, spare, ready, taken, turn, done = barriers
+    full, _, spare, ready, taken, turn, loaded, _ = barriers
     shared_m, shared_room, raises, _, _ = reference
-    votes, changed = between[0].index(C), handed[3].index(C)
+    changed = handed[4].index(C)
     m = gl.full([HEADS], UNSEEN, gl.float32, gl.SliceLayout(0, S))
     l = _by_lanes(gl.zeros([TILE, HEADS], gl.float32, S))
     room = gl.full([GROUPS], LARGEST, gl.float32, gl.SliceLayout(0, _of_rows()))
@@ -192,13 +188,13 @@ def weigh(given, C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr):
     if C == 0:
         shared_m.store(m)
         shared_room.store(room)
-        raises.store(gl.full([1], 0, gl.int32, ONE))
-        load_query(q, left, queries, HEADS)
-        fence_async_shared()
-        cta_barrier()
-        mbarrier.arrive(done.index(QUERIES), count=1)
-    else:
-        mbarrier.wait(done.index(QUERIES), 0)
+        raises.index(RAISES - 1).store(gl.full([1], 0, gl.int32, ONE))
+    load_query(q, left, queries, C, HEADS)
+    fence_async_shared()
+    cta_barrier()
+    mbarrier.arrive(loaded.index(0), count=1)
+    count = gl.cdiv(lanes_that_count(mine), TILE)
+    mbarrier.wait(loaded.index(0), 0)
     for i in range(C, count, WEIGHERS):
         slot, beside, phase = i % DEPTH, i % BESIDE, i // WEIGHERS & 1
         z = i & NEVER  # zero, in a way that keeps no matrix descriptor across the loop
@@ -209,6 +205,7 @@ def weigh(given, C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr):
                    HEADS)  # fmt: skip
         s = gl.where(counts[:, None], s * scale_log2, MASKED)
         factors = _factors(of_rows, room)
+        votes = between[0].index(WEIGHERS * phase + C)
         votes.store(_vote(s - m[None, :], factors))
         mbarrier.wait(taken.index(C), phase ^ 1)
         p = gl.exp2(s - m[None, :])
@@ -217,15 +214,17 @@ def weigh(given, C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr):
         fence_async_shared()
         cta_barrier()
         mbarrier.arrive(spare.index(beside), count=1)
+        any_vote = gl.max(votes.load(gl.BlockedLayout([4], [32], [4], [0])), 0)
         mbarrier.wait(turn.index(C), phase ^ (1 - C))
         raised = gl.to_tensor(0)
-        any_vote = gl.max(votes.load(gl.BlockedLayout([4], [32], [4], [0])), 0)
-        if (any_vote != 0) | (gl.max(raises.load(ONE), 0) != seen):
-            m, l, room, weighed, before, raised = _again(s, of_rows, m, l, handed, reference,
-                                                         between, C, HEADS)  # fmt: skip
-            seen = before + raised
+        before = gl.max(raises.index((i + RAISES - 1) % RAISES).load(ONE), 0)
+        if (any_vote != 0) | (before != seen):
+            m, l, room, weighed, raised = _again(s, of_rows, m, l, handed, reference, between, C,
+                                                 HEADS)  # fmt: skip
+        seen = before + raised
+        # the thread that arrives stores these
+        raises.index(i % RAISES).store(gl.full([1], 0, gl.int32, ONE) + seen)
         changed.store(gl.full([1], 0, gl.int32, ONE) + raised)
-        cta_barrier()
         mbarrier.arrive(ready.index(C), count=1)
         mbarrier.arrive(turn.index(1 - C), count=1)
         l += weighed

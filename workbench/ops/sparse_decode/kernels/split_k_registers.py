@@ -12,18 +12,19 @@ from typing import NamedTuple
 from triton import cdiv
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.language.extra.cuda import gdc_wait
 
 from ....op import Tile
-from ..._gluon import cta_barrier
+from ..._gluon import cta_barrier, prefetch
 from ..definition import Inputs, Output, sparse_decode
 from ._add_up import add_up
 from ._feed import feed
-from ._hopper import part_of, refused, split
+from ._hopper import refused, split
 from ._launch import parts_bytes
 from ._tile import GROUPS, TILE, prepare
 from ._weigh import weigh
 
+LINES, LINE = gl.constexpr(256), gl.constexpr(128)  # of memory, asked for early; bytes of one
 MOST_BYTES = 2**35  # of a cache: rows are found by 32 bits, in units of 16 bytes
 
 
@@ -55,43 +56,45 @@ def _split_k_registers_kernel(
     scale_log2,
     H, TOKENS, TOPK, INDICES_STRIDE, PAGE_STRIDE, ROW_STRIDE, LSE_STRIDE, SPLITS, SHARE, NEVER,
     FORM: gl.constexpr, HAS_LENGTH: gl.constexpr, HAS_SINK: gl.constexpr, D: gl.constexpr,
-    DC: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr, ADDERS: gl.constexpr,
-    WEIGHER: gl.constexpr, ADDER: gl.constexpr, FEEDER: gl.constexpr,
+    DC: gl.constexpr, BLOCKS: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr,
+    ADDERS: gl.constexpr, WEIGHER: gl.constexpr, ADDER: gl.constexpr, FEEDER: gl.constexpr,
 ):  # fmt: skip
-    tiles, queries, handed, reference, between, barriers = prepare(HEADS, DEPTH, ADDERS)
-    # what is above overlaps the end of the kernel before this one
-    gdc_launch_dependents()
-    gdc_wait()
-    cta_barrier()
     # the blocks of a token run side by side: they read the same rows
     program = gl.program_id(0) + gl.program_id(1) * gl.num_programs(0)
-    t = (program // gl.num_programs(1)).to(gl.int64)
-    head = program % gl.num_programs(1) * HEADS
+    t = (program // BLOCKS).to(gl.int64)
+    head = program % BLOCKS * HEADS
     part = gl.program_id(2)
-    lanes, length = part_of(indices, topk_length, t, part, TOPK, INDICES_STRIDE, SHARE,
-                            HAS_LENGTH)  # fmt: skip
-    count = gl.cdiv(length, TILE)
+    if HAS_LENGTH:
+        topk_length += t
+    mine = (topk_length, part * SHARE, gl.minimum(TOPK - part * SHARE, SHARE))
+    indices += t * INDICES_STRIDE + part * SHARE
     q += (t * H + head) * D
     out += ((t * H + head) * SPLITS + part) * DC
     lse += t * LSE_STRIDE + head * SPLITS + part
     left = H - head
+    # what is above gdc_wait overlaps the end of the kernel before this one
+    line = gl.arange(0, LINES, layout=gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
+    prefetch(q + gl.minimum(line * (LINE // 2), gl.minimum(left, HEADS) * D - 1))
+    prefetch(indices + gl.minimum(line * (LINE // 4), mine[2] - 1))
+    tiles, queries, handed, reference, between, barriers = prepare(HEADS, DEPTH, ADDERS)
+    gdc_wait()
+    cta_barrier()
     PAGE_SIZE: gl.constexpr = FORM[0]
-    MINE: gl.constexpr = GROUPS // ADDERS
-    rows = (q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2,
-            SPLITS, left, head, count, NEVER)  # fmt: skip
-    values = (tiles[0], handed, barriers, out, SPLITS, left, count, NEVER)
-    copies = (cache, lanes, tiles, barriers, length, count, TOKENS, PAGE_STRIDE // 16,
-              ROW_STRIDE // 16)  # fmt: skip
+    EACH: gl.constexpr = GROUPS // ADDERS
+    rows = (mine, q, queries, tiles, handed, barriers, reference, between, attn_sink, lse,
+            scale_log2, SPLITS, left, head, NEVER)  # fmt: skip
+    values = (mine, tiles[0], handed, barriers, out, SPLITS, left, NEVER)
+    copies = (mine, cache, indices, tiles, barriers, TOKENS, PAGE_STRIDE // 16, ROW_STRIDE // 16)
     if ADDERS == 2:
         gl.warp_specialize([
             (weigh, (rows, 0, HEADS, DEPTH)), (weigh, (rows, 1, HEADS, DEPTH)),
-            (add_up, (values, 0, MINE, HEADS, DEPTH)), (add_up, (values, MINE, MINE, HEADS, DEPTH)),
+            (add_up, (values, 0, EACH, HEADS, DEPTH)), (add_up, (values, EACH, EACH, HEADS, DEPTH)),
             (feed, (copies, PAGE_SIZE, DEPTH)),
         ], [4, 4, 4, 4], [WEIGHER, ADDER, ADDER, FEEDER])  # fmt: skip
     else:
         gl.warp_specialize([
             (weigh, (rows, 0, HEADS, DEPTH)), (weigh, (rows, 1, HEADS, DEPTH)),
-            (add_up, (values, 0, MINE, HEADS, DEPTH)), (feed, (copies, PAGE_SIZE, DEPTH)),
+            (add_up, (values, 0, EACH, HEADS, DEPTH)), (feed, (copies, PAGE_SIZE, DEPTH)),
         ], [4, 4, 4], [WEIGHER, ADDER, FEEDER])  # fmt: skip
 
 
@@ -106,7 +109,7 @@ def _blocks(heads: int) -> int:
 @sparse_decode.variant(
     config=Config(), step_from="split_k_mma", requires=refused,
     tile=lambda w, config: Tile(_columns(w.heads).heads, 1, TILE.value, _blocks(w.heads)),
-    interpretable=False, archs=("sm_90",), stack_bytes=48,
+    interpretable=False, archs=("sm_90",), stack_bytes=32,
     workspace_bytes=lambda w, c: parts_bytes(w, _blocks(w.heads), c.chunks_per_block),
 )  # fmt: skip
 def split_k_registers(x: Inputs, config: Config) -> Output:
@@ -119,7 +122,7 @@ def split_k_registers(x: Inputs, config: Config) -> Output:
     columns, blocks = _columns(x.q.shape[1]), _blocks(x.q.shape[1])
     return split(
         _split_k_registers_kernel, x, blocks, config.chunks_per_block, 1,
-        HEADS=columns.heads, DEPTH=columns.depth, ADDERS=columns.adders,
+        BLOCKS=blocks, HEADS=columns.heads, DEPTH=columns.depth, ADDERS=columns.adders,
         WEIGHER=columns.weigher_registers, ADDER=columns.adder_registers,
         FEEDER=columns.feeder_registers, launch_pdl=True,
     )  # fmt: skip
