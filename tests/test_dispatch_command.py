@@ -74,7 +74,7 @@ def test_a_plan_says_which_and_why(here):
 def test_a_plan_needs_no_table_and_takes_a_variant():
     plans = json.loads(call("plan", "--suite", "requests", "--arch", "sm_90", "--json").stdout)
     assert len(plans) == 9 and "no table" in plans[0]["why"]
-    assert {p["variant"] for p in plans} == {"split_k_swapped_wgmma", "split_k_wgmma"}
+    assert {p["variant"] for p in plans} == {"split_k_registers"}
     done = call("plan", "--variant", "split_k", "-c", "chunks_per_block=8", "--json")
     assert json.loads(done.stdout)[0]["config"]["chunks_per_block"] == 8
     assert "split_k chunks_per_block=8" in call("plan", "--variant", "split_k", "-c",

@@ -9,9 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from workbench import claims, comparison, evidence, record
+from workbench.figures.decode import flashmla
 from workbench.models import orientation
 from workbench.ops import OPS
 
@@ -64,7 +66,7 @@ PLAN8 = COLD | {"tokens": 8192, "group": 8, "rows": 8192}
 NO_CONTEXT = {"tokens": 2048, "rows": None, "context": 0}
 FP8 = COLD | {"heads": 64, "tokens": 4096}
 DECODE = {"clock": "graph_rotating", "heads": 16, "tokens": 1, "topk": 2048}
-OWN_RULE, OWN_RULE_64 = "split_k_mma chunks_per_block=0", "split_k_wgmma chunks_per_block=0"
+OWN_RULE, IN_MMA = (f"split_k_{name} chunks_per_block=0" for name in ("registers", "mma"))
 NUMBERS = [  # (as it is written, op, arm, workload): medians over blocks, in microseconds
     ("1,225 µs", "page_split", "full", POOL),
     ("27.9 µs", "page_split", "masked", POOL),
@@ -106,14 +108,14 @@ NUMBERS = [  # (as it is written, op, arm, workload): medians over blocks, in mi
     ("4,971 µs", "fp8_prefill", "heads_on_m_wgmma", FP8 | {"heads": 128}),
     ("6,763 µs", "fp8_prefill", "mg", FP8),
     ("9,768 µs", "fp8_prefill", "swapab", FP8),
-    ("13.5 µs", "sparse_decode", OWN_RULE, DECODE),
-    ("32.0 µs", "sparse_decode", OWN_RULE, DECODE | {"tokens": 32}),
-    ("84.8 µs", "sparse_decode", OWN_RULE, DECODE | {"tokens": 128}),
+    *((f"{us} µs", "sparse_decode", OWN_RULE, DECODE | {"heads": heads, "tokens": tokens})
+      for heads, times in ((16, ("9.2", "23.9", "37.3", "57.0")),
+                           (64, ("11.8", "38.1", "56.6", "112")),
+                           (128, ("17.5", "55.5", "110", "218")))
+      for tokens, us in zip((1, 32, 64, 128), times, strict=True)),
+    ("84.8 µs", "sparse_decode", IN_MMA, DECODE | {"tokens": 128}),
     ("98.4 µs", "sparse_decode", "split_k_swapped_wgmma", DECODE | {"tokens": 128}),
-    ("83.6 µs", "sparse_decode", "prefill_swapped", DECODE),
-    ("17.5 µs", "sparse_decode", OWN_RULE_64, DECODE | {"heads": 64}),
-    ("53.0 µs", "sparse_decode", OWN_RULE_64, DECODE | {"heads": 64, "tokens": 32}),
-    ("135 µs", "sparse_decode", OWN_RULE_64, DECODE | {"heads": 64, "tokens": 128}),
+    ("85.3 µs", "sparse_decode", "prefill_swapped", DECODE),
     ("579 µs", "union_plan", "sort_search", {"tokens": 8192, "group": 4}),
 ]
 
@@ -146,9 +148,33 @@ def test_shares_and_sizes_of_fp8_stand_in_the_records():
     shares = [fp8[arm] for arm in ("dequant_then_alone", "heads_on_m_wgmma")]
     assert "{:.0%} and {:.0%} of what".format(*shares).replace("%", " %") in README
     one = table[(table["op"] == "sparse_decode") & (table["arm"] == OWN_RULE)
-                & (table["workload.tokens"] == 1) & (table["workload.topk"] == 2048)]
+                & (table["workload.tokens"] == 1) & (table["workload.topk"] == 2048)
+                & (table["workload.heads"] == 16)]
     assert "touch 1.8 times the L2" in " ".join(one["flags"].iloc[0]).replace("all sets ", "")
     assert "its sets touch 1.8 times the L2" in README
+
+
+def decode_times() -> pd.DataFrame:
+    """Medians of decode steps as the README has them: rows are heads and tokens, columns arms."""
+    table = pooled_records()
+    table = table[(table["op"] == "sparse_decode") & (table["workload.topk"] == 2048)]
+    return table.pivot_table("median_us", ["workload.heads", "workload.tokens"], "arm")
+
+
+def test_decode_beside_flashmla_is_as_the_readme_has_it():
+    ours, theirs = decode_times()[OWN_RULE], flashmla("NVIDIA H200")
+    us = theirs.set_index(["heads", "requests"])["us"]
+    for heads, padded in ((16, 64), (64, 64), (128, 128)):
+        over = (ours[heads] / us[padded]).dropna()
+        said = f"{over.min():.2f}x to {over.max():.2f}x"
+        assert len(over) == 7 and re.search(rf"\| {heads} \|.*\| {said}", README), (heads, said)
+
+
+def test_no_prefill_kernel_overtakes_decode_as_the_readme_has_it():
+    times = decode_times().dropna(subset=OWN_RULE)
+    prefill = times.filter(like="prefill").min(axis=1).dropna()
+    assert len(prefill) == 3 * 11 and (prefill > times.loc[prefill.index, OWN_RULE]).all()
+    assert "none is faster at any of eleven token counts up to 128" in " ".join(README.split())
 
 
 def test_the_readmes_other_figures_stand_in_the_records():

@@ -127,5 +127,5 @@ sparse_decode = Op(
     rotated=prefill.rotated,
     shared_bytes=prefill.shared_bytes,
     doubts=prefill.doubts,
-    preference=("split_k_swapped_wgmma", "split_k_wgmma", "split_k"),
+    preference=("split_k_registers", "split_k_wgmma", "split_k"),
 )
