@@ -165,7 +165,7 @@ def _emulated(function, machine, known):
         "warpgroup_mma": lambda *args, **how: machine.mine().start(*args, **how),
         "warpgroup_mma_wait": lambda outstanding, deps: machine.mine().wait(outstanding, deps),
         "fence_async_shared": lambda: None, "gdc_wait": lambda: None,
-        "gdc_launch_dependents": lambda: None, "prefetch": lambda pointers: None,
+        "gdc_launch_dependents": lambda: None, "prefetch": load,
     }  # fmt: skip
     return run
 

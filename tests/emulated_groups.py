@@ -2,7 +2,8 @@
 
 Groups change at barriers, which is where they tell each other something. A copy lands at a drawn
 moment between its start and the arrival that speaks for it, as does a product's look at shared
-memory: what is read too early, or written too early, is another number.
+memory: what is read too early, or written too early, is another number. The warps of a group go on
+together: what one may overwrite while another still reads it is not seen here.
 """
 
 import threading

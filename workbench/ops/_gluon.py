@@ -15,6 +15,7 @@ reinterpret = getattr(_Shared, "reinterpret", None) or _Shared._reinterpret
 
 @gluon.jit
 def prefetch(pointers):
-    """Have lines at `pointers` brought to L2, which is never old: also before gdc_wait."""
+    """Ask for the lines at `pointers` in L2. What is written later is seen there, so that this may
+    stand before gdc_wait."""
     gl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [pointers],
                               dtype=gl.int32, is_pure=False, pack=1)  # fmt: skip

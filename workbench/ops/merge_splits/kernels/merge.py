@@ -92,7 +92,8 @@ def merged(x: Inputs, out: torch.Tensor, lse: torch.Tensor, config: Config = Con
     (tokens, heads, splits), width = x.lse.shape, x.partial.shape[-1]
     if not tokens:
         return
-    # launched when the last program before it ends, before its memory is flushed: gdc_wait waits
+    # launched when the programs before it have ended or allowed it, some before their parts are
+    # written: gdc_wait waits for those
     waits = x.lse.is_cuda and _starts_early(x.lse.device)
     # many programs cost more than long ones, unless each has many parts to read
     block_v = config.block_v or (512 if splits <= config.block_s else 128)

@@ -14,7 +14,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from ..._gluon import cta_barrier, reinterpret
 from ...fp8_prefill.kernels._operands import as_operand
 from ...fp8_prefill.kernels._ring import in_shared
-from ._tile import BOTH, GROUP, TILE, WEIGHERS, WIDTH, lanes_that_count
+from ._hopper import lanes_that_count
+from ._tile import BOTH, GROUP, TILE, WEIGHERS, WIDTH
 
 HALF = gl.constexpr(32)  # rows that are converted at once
 BY_COLUMN = gl.constexpr("""{
@@ -47,7 +48,7 @@ def _values(pairs, S: gl.constexpr):
 
 @gluon.jit
 def _times(sums, of_heads, of_group):
-    """Sums times factors of heads, and one of their group, in memory."""
+    """Sums [GROUP, heads] times factors [heads] and that of their group [1], in memory."""
     heads = of_heads.load(gl.SliceLayout(0, sums.type.layout))
     group = gl.max(of_group.load(gl.BlockedLayout([1], [32], [4], [0])), 0)
     return sums * (heads * group)[None, :]
@@ -66,7 +67,8 @@ def _place(codes, i, g: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr):
     """Memory [HEADS, GROUP] for the answer's column group `g`, where nobody reads codes any more.
 
     Tile `i` is the last one, and read. Of two adders the other one may not be that far: at DEPTH 5
-    the place is that of tile i - 2, whose weights both have given back before `i` had any.
+    the place is that of tile i - 2, whose weights both have given back before `i` had any. One
+    adder, at DEPTH 4, takes those of i - 1 and `i`.
     """
     L: gl.constexpr = gl.SwizzledSharedLayout(4, 1, 8, [1, 0])
     EACH: gl.constexpr = TILE * WIDTH // (HEADS * GROUP * 4)  # groups that lie in a tile's place
@@ -86,20 +88,20 @@ def _write(sums, out, step, left):
 
 @gluon.jit
 def add_up(
-    given, FIRST: gl.constexpr, MINE: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr
+    given, FIRST: gl.constexpr, EACH: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr
 ):  # fmt: skip
-    """Sums of the values of MINE groups of columns from group FIRST on, over `count` tiles.
+    """Sums of the values of EACH groups of columns from group FIRST on, over a share's tiles.
 
     Head h is written to row h * `step` of `out`, for the first `left` heads.
     """
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
     A: gl.constexpr = gl.DotOperandLayout(0, S, 2)
-    mine, codes, handed, barriers, out, step, left, NEVER = given
+    share, codes, handed, barriers, out, step, left, NEVER = given
     weights, factors, of_heads, of_groups, changed = handed
     full, empty, _, ready, taken, _, _, done = barriers
-    count = gl.cdiv(lanes_that_count(mine), TILE)
+    count = gl.cdiv(lanes_that_count(share), TILE)
     acc = ()
-    for _ in gl.static_range(MINE):
+    for _ in gl.static_range(EACH):
         acc += (gl.zeros([GROUP, HEADS], gl.float32, S),)
     for i in range(count):
         slot, b = i % DEPTH, i % WEIGHERS
@@ -109,15 +111,15 @@ def add_up(
         mbarrier.wait(ready.index(b), i // WEIGHERS & 1)
         if gl.max(changed.index(b).load(gl.BlockedLayout([1], [32], [4], [0])), 0) != 0:
             less = ()
-            for g in gl.static_range(MINE):
+            for g in gl.static_range(EACH):
                 less += (_times(acc[g], of_heads.index(b), of_groups.index(b).slice(FIRST + g, 1)),)
             acc = less
         new = ()
         last = acc[0]
-        for c in gl.static_range(2 * MINE):
+        for c in gl.static_range(2 * EACH):
             of_group = factors.index(b).slice(FIRST + c // 2, 1, 0)
             columns = _values(found, S) * of_group.slice(c % 2 * HALF, HALF, 1).load(A)
-            if c + 1 < 2 * MINE:
+            if c + 1 < 2 * EACH:
                 found = _pairs(codes.index(slot), FIRST + (c + 1) // 2, (c + 1) % 2, S)
             else:
                 cta_barrier()
@@ -137,9 +139,9 @@ def add_up(
         mbarrier.arrive(taken.index(b), count=1)
     mbarrier.wait(done.index(BOTH), 0)
     place = count % WEIGHERS
-    for g in gl.static_range(FIRST, FIRST + MINE):
+    for g in gl.static_range(FIRST, FIRST + EACH):
         whole = _times(acc[g - FIRST], of_heads.index(place), of_groups.index(place).slice(g, 1))
         _place(codes, count - 1, g, HEADS, DEPTH).store(_in_order(whole))
     cta_barrier()
-    for g in gl.static_range(FIRST, FIRST + MINE):
+    for g in gl.static_range(FIRST, FIRST + EACH):
         _write(_place(codes, count - 1, g, HEADS, DEPTH), out + g * GROUP, step, left)

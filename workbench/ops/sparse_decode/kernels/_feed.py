@@ -6,7 +6,8 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from ..._gluon import cp_async, cta_barrier, reinterpret
-from ._tile import BESIDE, FOUND, GROUPS, STARTS, TILE, WIDTH, lanes_that_count
+from ._hopper import lanes_that_count
+from ._tile import BESIDE, FOUND, GROUPS, STARTS, TILE, WIDTH
 
 
 @gluon.jit
@@ -25,7 +26,7 @@ def feed(given, PAGE_SIZE: gl.constexpr, DEPTH: gl.constexpr):
     A warp copies a whole row at a time: fewer lines of the L1 are looked up than by pieces of many
     rows, and other groups' reads of shared memory wait in the same queue.
     """
-    mine, cache, indices, tiles, barriers, TOKENS, PAGE_UNITS, ROW_UNITS = given
+    share, cache, indices, tiles, barriers, TOKENS, PAGE_UNITS, ROW_UNITS = given
     codes, scales, rotary, starts = tiles
     full, empty, spare, _, _, _, _, _ = barriers
     WHOLE: gl.constexpr = gl.BlockedLayout([16, 16], [1, 32], [4, 1], [1, 0])
@@ -35,8 +36,8 @@ def feed(given, PAGE_SIZE: gl.constexpr, DEPTH: gl.constexpr):
     many = reinterpret(starts, gl.int32, [STARTS // FOUND, FOUND * TILE], F)
     k = gl.arange(0, FOUND * TILE, layout=gl.BlockedLayout([1], [32], [4], [0]))
     # all lanes of the part, so that the first load does not wait for how many count
-    token = gl.load(indices + k, mask=k < mine[2], other=-1)
-    end = lanes_that_count(mine)
+    token = gl.load(indices + k, mask=k < share[2], other=-1)
+    end = lanes_that_count(share)
     for i in range(gl.cdiv(end, TILE)):
         slot, beside = i % DEPTH, i % BESIDE
         if i % FOUND == 0:

@@ -16,15 +16,25 @@ PAIR = 2  # chunks that kernels in `wgmma` take at a time: a shorter share costs
 
 
 @gluon.jit
+def lanes_that_count(share):
+    """How many lanes of a share (a token's place in topk_length or None, its first lane, its lanes)
+    may count."""
+    topk_length, first, lanes = share
+    if topk_length is not None:
+        lanes = gl.maximum(gl.minimum(gl.load(topk_length) - first, lanes), 0)
+    return lanes
+
+
+@gluon.jit
 def part_of(
     indices, topk_length, t, part, TOPK, INDICES_STRIDE, SHARE, HAS_LENGTH: gl.constexpr
 ):  # fmt: skip
     """(where the lanes of part `part` of token `t` begin, how many of them may count)."""
-    length = TOPK
     if HAS_LENGTH:
-        length = gl.minimum(gl.load(topk_length + t), TOPK)
-    length = gl.maximum(gl.minimum(length - part * SHARE, SHARE), 0)
-    return indices + t * INDICES_STRIDE + part * SHARE, length
+        topk_length += t
+    first = part * SHARE
+    length = lanes_that_count((topk_length, first, gl.minimum(TOPK - first, SHARE)))
+    return indices + t * INDICES_STRIDE + first, length
 
 
 def refused(w, config) -> str | None:
@@ -56,6 +66,7 @@ def split(
         left = scratch(x, splits)
         to, lse, stride, sink = left.partial, left.lse, heads * splits, None
     with ranges.span("kernel"):
+        # one list for all kernels: some read neither NEVER nor HAS_SINK
         kernel[(tokens, blocks, splits)](
             x.q, x.cache, x.indices, x.topk_length, sink, to, lse,
             x.sm_scale * LOG2_E,

@@ -16,12 +16,13 @@ HALF = gl.constexpr(64)  # columns that are converted at once
 
 @gluon.jit
 def load_query(q, left, queries, C: gl.constexpr, HEADS: gl.constexpr):
-    """Weigher C's half of the `left` query rows at `q` into memory: in units of a power of two."""
+    """Half C of HEADS query rows at `q`, of which `left` are there, into memory: a head in units
+    of a power of two."""
     codes, scales, rotary = queries
     # sixteen columns a thread: renamed, they are two stores
     R: gl.constexpr = gl.BlockedLayout([1, 16], [4, 8], [4, 1], [1, 0])
-    MINE: gl.constexpr = HEADS // WEIGHERS
-    r = C * MINE + gl.arange(0, MINE, layout=gl.SliceLayout(1, R))
+    HALF_HEADS: gl.constexpr = HEADS // WEIGHERS
+    r = C * HALF_HEADS + gl.arange(0, HALF_HEADS, layout=gl.SliceLayout(1, R))
     read = (r < left)[:, None]
     row = q + (r * (WIDTH + ROPE))[:, None]
     column = gl.arange(0, GROUP, layout=gl.SliceLayout(0, R))[None, :]
@@ -35,12 +36,12 @@ def load_query(q, left, queries, C: gl.constexpr, HEADS: gl.constexpr):
         most = gl.maximum(most, gl.abs(held[g].to(gl.float32)))
     # the largest one's power of two, times 2**-14: f16 has room for that, and 29 binades below it
     bits = gl.maximum((gl.max(most, 1).to(gl.int32, bitcast=True) >> 23) - 14, 64)
-    scales.slice(C * MINE, MINE, 0).store((bits << 23).to(gl.float32, bitcast=True))
+    scales.slice(C * HALF_HEADS, HALF_HEADS, 0).store((bits << 23).to(gl.float32, bitcast=True))
     inverse = ((254 - bits) << 23).to(gl.float32, bitcast=True)[:, None]
     for g in gl.static_range(GROUPS):
         part = (held[g].to(gl.float32) * inverse).to(gl.float16)
-        codes[g].index(0).slice(C * MINE, MINE, 0).store(as_bf16_reads(part, 1))
-    rotary.index(0).slice(C * MINE, MINE, 0).store(turned)
+        codes[g].index(0).slice(C * HALF_HEADS, HALF_HEADS, 0).store(as_bf16_reads(part, 1))
+    rotary.index(0).slice(C * HALF_HEADS, HALF_HEADS, 0).store(turned)
 
 
 @gluon.jit

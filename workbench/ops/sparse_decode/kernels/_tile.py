@@ -21,11 +21,10 @@ WEIGHERS = gl.constexpr(2)  # groups that weigh; each has one tile's weights in 
 COPIERS = gl.constexpr(128)  # threads
 BESIDE = gl.constexpr(4)  # tiles whose scales and rotary values are in memory
 FOUND = gl.constexpr(4)  # tiles whose rows are found at once
-# tiles of whose rows it is known where they begin: more are found while BESIDE are in use
+# tiles of whose rows it is known where they begin: FOUND are written while BESIDE are in use
 STARTS = gl.constexpr(8)
 FIRST, BOTH = gl.constexpr(0), gl.constexpr(1)  # places of `done`
-# tiles whose count of raises is kept: a slow warp may look at one while others are two tiles on
-RAISES = gl.constexpr(4)
+RAISES = gl.constexpr(2)  # tiles whose count is kept: a slow warp may read the last one's
 LARGEST = gl.constexpr(16.0)  # factor of a code in f16, where its scale is the unit of the sums
 
 
@@ -66,7 +65,7 @@ def prepare(HEADS: gl.constexpr, DEPTH: gl.constexpr, ADDERS: gl.constexpr):
         gl.allocate_shared_memory(gl.float32, [HEADS], F),  # and its sums of weights
     )
     between = (
-        gl.allocate_shared_memory(gl.int32, [2 * WEIGHERS, WARPS], F),  # votes on two tiles
+        gl.allocate_shared_memory(gl.int32, [WEIGHERS, WARPS], F),  # votes
         gl.allocate_shared_memory(gl.float32, [WEIGHERS, WARPS, HEADS], PLAIN),  # maxima
         gl.allocate_shared_memory(gl.float32, [WEIGHERS, WARPS, GROUPS], PLAIN),  # largest scales
     )
@@ -90,12 +89,3 @@ def _barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
     for i in gl.static_range(COUNT):
         mbarrier.init(made.index(i), count=ARRIVALS)
     return made
-
-
-@gluon.jit
-def lanes_that_count(mine):
-    """How many lanes of a part may count; each group asks, so that none waits for another."""
-    topk_length, begin, lanes = mine
-    if topk_length is not None:
-        lanes = gl.maximum(gl.minimum(gl.load(topk_length) - begin, lanes), 0)
-    return lanes

@@ -7,6 +7,7 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from ..._gluon import cta_barrier
 from ...fp8_prefill.kernels._attend import MASKED, UNSEEN, finish
+from ._hopper import lanes_that_count
 from ._scores import by_group, load_query, scores
 from ._tile import (
     BESIDE,
@@ -19,7 +20,6 @@ from ._tile import (
     TILE,
     WARPS,
     WEIGHERS,
-    lanes_that_count,
 )
 
 # a score in base 2 may be above the maximum that weights are relative to: far, since weights of
@@ -166,7 +166,7 @@ def _end(m, l, handed, reference, barriers, attn_sink, lse, step, left, head, co
 
 @gluon.jit
 def weigh(given, C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr):
-    """Weights of tiles C, C + 2, ... of `count`; at the end what the sums are multiplied by.
+    """Weights of tiles C, C + 2, ... of a share; at the end what the sums are multiplied by.
 
     Weights are relative to maxima, and codes' factors to units, that both groups share and seldom
     raise. They hand tiles over in turns: a tile whose reference the other group has raised
@@ -175,12 +175,12 @@ def weigh(given, C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr):
     """
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-    (mine, q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2,
+    (share, q, queries, tiles, handed, barriers, reference, between, attn_sink, lse, scale_log2,
      step, left, head, NEVER) = given  # fmt: skip
     codes, scales, rotary, starts = tiles
     full, _, spare, ready, taken, turn, loaded, _ = barriers
     shared_m, shared_room, raises, _, _ = reference
-    changed = handed[4].index(C)
+    votes, changed = between[0].index(C), handed[4].index(C)
     m = gl.full([HEADS], UNSEEN, gl.float32, gl.SliceLayout(0, S))
     l = _by_lanes(gl.zeros([TILE, HEADS], gl.float32, S))
     room = gl.full([GROUPS], LARGEST, gl.float32, gl.SliceLayout(0, _of_rows()))
@@ -193,7 +193,7 @@ def weigh(given, C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr):
     fence_async_shared()
     cta_barrier()
     mbarrier.arrive(loaded.index(0), count=1)
-    count = gl.cdiv(lanes_that_count(mine), TILE)
+    count = gl.cdiv(lanes_that_count(share), TILE)
     mbarrier.wait(loaded.index(0), 0)
     for i in range(C, count, WEIGHERS):
         slot, beside, phase = i % DEPTH, i % BESIDE, i // WEIGHERS & 1
@@ -205,7 +205,6 @@ def weigh(given, C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr):
                    HEADS)  # fmt: skip
         s = gl.where(counts[:, None], s * scale_log2, MASKED)
         factors = _factors(of_rows, room)
-        votes = between[0].index(WEIGHERS * phase + C)
         votes.store(_vote(s - m[None, :], factors))
         mbarrier.wait(taken.index(C), phase ^ 1)
         p = gl.exp2(s - m[None, :])
@@ -222,9 +221,9 @@ def weigh(given, C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr):
             m, l, room, weighed, raised = _again(s, of_rows, m, l, handed, reference, between, C,
                                                  HEADS)  # fmt: skip
         seen = before + raised
-        # the thread that arrives stores these
         raises.index(i % RAISES).store(gl.full([1], 0, gl.int32, ONE) + seen)
         changed.store(gl.full([1], 0, gl.int32, ONE) + raised)
+        cta_barrier()  # a warp that still waits for its turn would miss it
         mbarrier.arrive(ready.index(C), count=1)
         mbarrier.arrive(turn.index(1 - C), count=1)
         l += weighed

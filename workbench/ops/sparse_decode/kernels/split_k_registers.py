@@ -24,7 +24,8 @@ from ._launch import parts_bytes
 from ._tile import GROUPS, TILE, prepare
 from ._weigh import weigh
 
-LINES, LINE = gl.constexpr(256), gl.constexpr(128)  # of memory, asked for early; bytes of one
+# lines that are asked for early: of queries 28 heads, of indices 8,192 lanes; bytes of one
+LINES, LINE = gl.constexpr(256), gl.constexpr(128)
 MOST_BYTES = 2**35  # of a cache: rows are found by 32 bits, in units of 16 bytes
 
 
@@ -66,7 +67,7 @@ def _split_k_registers_kernel(
     part = gl.program_id(2)
     if HAS_LENGTH:
         topk_length += t
-    mine = (topk_length, part * SHARE, gl.minimum(TOPK - part * SHARE, SHARE))
+    share = (topk_length, part * SHARE, gl.minimum(TOPK - part * SHARE, SHARE))
     indices += t * INDICES_STRIDE + part * SHARE
     q += (t * H + head) * D
     out += ((t * H + head) * SPLITS + part) * DC
@@ -75,16 +76,16 @@ def _split_k_registers_kernel(
     # what is above gdc_wait overlaps the end of the kernel before this one
     line = gl.arange(0, LINES, layout=gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
     prefetch(q + gl.minimum(line * (LINE // 2), gl.minimum(left, HEADS) * D - 1))
-    prefetch(indices + gl.minimum(line * (LINE // 4), mine[2] - 1))
+    prefetch(indices + gl.minimum(line * (LINE // 4), share[2] - 1))
     tiles, queries, handed, reference, between, barriers = prepare(HEADS, DEPTH, ADDERS)
     gdc_wait()
     cta_barrier()
     PAGE_SIZE: gl.constexpr = FORM[0]
     EACH: gl.constexpr = GROUPS // ADDERS
-    rows = (mine, q, queries, tiles, handed, barriers, reference, between, attn_sink, lse,
+    rows = (share, q, queries, tiles, handed, barriers, reference, between, attn_sink, lse,
             scale_log2, SPLITS, left, head, NEVER)  # fmt: skip
-    values = (mine, tiles[0], handed, barriers, out, SPLITS, left, NEVER)
-    copies = (mine, cache, indices, tiles, barriers, TOKENS, PAGE_STRIDE // 16, ROW_STRIDE // 16)
+    values = (share, tiles[0], handed, barriers, out, SPLITS, left, NEVER)
+    copies = (share, cache, indices, tiles, barriers, TOKENS, PAGE_STRIDE // 16, ROW_STRIDE // 16)
     if ADDERS == 2:
         gl.warp_specialize([
             (weigh, (rows, 0, HEADS, DEPTH)), (weigh, (rows, 1, HEADS, DEPTH)),
