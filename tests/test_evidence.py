@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_records import ENVIRONMENT, as_schema_1, made
+from test_records import ENVIRONMENT, as_schema, made
 
 from workbench import record
 from workbench.evidence import (
@@ -74,7 +74,7 @@ def test_places_of_a_table_keep_whole_numbers_whole():
 def test_a_record_from_before_a_field_agrees_with_one_that_holds_its_default(tmp_path):
     path = tmp_path / "records.jsonl"
     new = made(workload={"tokens": 64, "context": 0, "seed": 0})
-    old = as_schema_1(record.as_row(made(workload={"tokens": 64})))
+    old = as_schema(1, record.as_row(made(workload={"tokens": 64})))
     path.write_text("".join(json.dumps(row) + "\n" for row in (old, record.as_row(new))))
     found = load(path)
     assert list(found["place"]) == ["tokens=64"] * 2 and list(found["block"]) == [0, 0]

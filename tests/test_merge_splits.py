@@ -7,6 +7,8 @@ import pytest
 import torch
 from conftest import DEVICE, each
 
+from workbench import record, study
+from workbench.arms import arms_of
 from workbench.compare import LSE_TOLERANCE, same_bits
 from workbench.ops import OPS
 from workbench.ops.merge_splits.definition import Inputs, base_2, reference
@@ -59,6 +61,14 @@ def test_C02_C04_parts_of_the_other_base_are_far_off(v):
 
 def test_C03_the_two_bases_differ_by_a_factor_of_one_unit():
     assert (base_2(torch.tensor(7.012421)) / 7.012421).item() == pytest.approx(1.442695)
+
+
+def test_C03_a_record_tells_the_base_of_its_lse():
+    for op in OPS.values():
+        assert op.lse_base == (2 if "lse" in op.dtypes else None), op.name
+    made = study.run(arms_of(OP, ["eager"]), [SMALL], clocks=["wall_clock"], device="cpu",
+                     repeats=2)  # fmt: skip
+    assert [record.as_row(m)["lse_base"] for m in made] == [2]
 
 
 @variants

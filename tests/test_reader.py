@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from test_records import ENVIRONMENT, as_schema_1, made
+from test_records import ENVIRONMENT, as_schema, made
 
 from workbench import reader, record
 from workbench.op import Verdict
@@ -67,11 +67,11 @@ def test_records_of_all_kinds_are_the_same_table(path, duckdb_alone):
     assert table["arm"].tolist()[:2] == ["union group=4", "union group=2"]
 
 
-def test_two_schemas_in_one_file_are_the_same_table(path, duckdb_alone):
-    old = [as_schema_1(row) for row in record.read(path)]
+def test_schemas_in_one_file_are_the_same_table(path, duckdb_alone):
+    old = [as_schema(schema, row) for schema in (1, 2) for row in record.read(path)]
     with path.open("a") as file:
         file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in old)
-    assert same(path)["schema"].tolist() == [2] * len(MADE) + [1] * len(MADE)
+    assert same(path)["schema"].tolist() == [n for n in (3, 1, 2) for _ in MADE]
 
 
 def test_files_keep_their_order_and_their_names(tmp_path, duckdb_alone):

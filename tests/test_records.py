@@ -14,7 +14,17 @@ import pytest
 
 from workbench.machine import Environment
 from workbench.op import Verdict
-from workbench.record import SCHEMA, Measurement, RecordError, append, as_row, files, load, read
+from workbench.record import (
+    SCHEMA,
+    SINCE,
+    Measurement,
+    RecordError,
+    append,
+    as_row,
+    files,
+    load,
+    read,
+)
 
 ENVIRONMENT = Environment(
     device="a processor", uuid="", capability="", driver="", cuda="", torch="2", triton="3",
@@ -192,17 +202,17 @@ def test_two_writers_lose_nothing(path):
         assert [n for n in written if first <= n < first + 50] == list(range(first, first + 50))
 
 
-def as_schema_1(row: dict) -> dict:
-    new = ("ledger", "twin_us", "floor_us", "index_sets", "reuse_bytes", "profile", "state",
-           "study", "block")  # fmt: skip
-    environment = {k: v for k, v in row["environment"].items() if k != "uuid"}
-    kept = {name: value for name, value in row.items() if name not in new}
-    return kept | {"environment": environment, "schema": 1}
+def as_schema(schema: int, row: dict) -> dict:
+    """`row` as a workbench of an older schema wrote it."""
+    kept = {name: value for name, value in row.items() if SINCE.get(name, 1) <= schema}
+    if schema == 1:
+        kept["environment"] = {k: v for k, v in row["environment"].items() if k != "uuid"}
+    return kept | {"schema": schema}
 
 
 def test_schema_1_is_read_and_what_it_lacks_is_absent(path):
     path.parent.mkdir()
-    path.write_text(json.dumps(as_schema_1(as_row(made()))) + "\n")
+    path.write_text(json.dumps(as_schema(1, as_row(made()))) + "\n")
     row = load(path).iloc[0]
     assert (row["block"], row["study"], row["twin_us"], row["flags"]) == (0, "", [], [])
     assert row["state"] is None and row["profile"] is None and math.isnan(row["floor_us"])

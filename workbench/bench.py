@@ -191,7 +191,7 @@ def _fields(
         "op": op.name, "variant": c.arm.variant.name, "config": c.config,
         "config_asked": c.arm.asked_on(w), "workload": asdict(w), "verdict": c.verdict,
         "cost": c.cost, "statistics": described.get("statistics"), "ledger": c.ledger,
-        "clock": clock.name, "cache": clock.cache,
+        "lse_base": op.lse_base, "clock": clock.name, "cache": clock.cache,
         "calls_per_sample": taken["calls"] if taken else 0,
         "samples_us": taken["samples_us"] if taken else [], "twin_us": twin,
         "floor_us": floor_us, "index_sets": taken["sets"] if taken else 0,

@@ -97,6 +97,7 @@ class Op:
     compare: Callable[[Inputs, Output, Output], Verdict]  # (inputs, actual, expected)
     cost: Callable[[Inputs], Cost]
     statistics: Callable[[Inputs], dict]  # what of the inputs decides the result: overlap, pages
+    lse_base: int | None = None  # of the logarithm in the output's lse; None: it has no lse
     writes: tuple[str, ...] = ()  # inputs a run may change; every other one must come back bitwise
     fills: tuple[str, ...] = ()  # so may these, which it writes whole and never reads: no state
     # (first inputs, fresh ones) -> the fresh ones on the first one's memory, where a server would

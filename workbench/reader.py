@@ -18,8 +18,6 @@ from .columns import of_rows, of_samples
 from .columns import table as table_of
 
 TEXTS = [name for name in record.FIELDS if name not in record.SAMPLES]
-SINCE_2 = {"ledger", "twin_us", "floor_us", "index_sets", "reuse_bytes", "profile", "state",
-           "study", "block"}  # fmt: skip
 # Lines come through the CSV reader with everything of CSV turned off: several times faster than
 # read_json, and the line stays at hand for what JSON functions are lenient about.
 LINES = r"""read_csv($path, columns = {'line': 'VARCHAR'}, delim = '\x01', quote = '', escape = '',
@@ -119,26 +117,30 @@ def _fast(duckdb, path: Path, samples: bool, turn: Lock) -> tuple[dict, dict] | 
 def _query() -> str:
     """SQL from the lines of a file to JSON texts, samples, and doubts about each line."""
     kinds = {name: ["DOUBLE"] if name in record.SAMPLES else "JSON" for name in record.FIELDS}
-    old = {name: kind for name, kind in kinds.items() if name not in SINCE_2}
-    picked = {name: f'b."{name}"' if name in SINCE_2 else f'coalesce(a."{name}", b."{name}")'
-              for name in kinds}  # fmt: skip
+    forms = {schema: {name: kind for name, kind in kinds.items()
+                      if record.SINCE.get(name, 1) <= schema}
+             for schema in record.READABLE}  # fmt: skip
+    of_forms = {name: [f's{s}."{name}"' for s, form in forms.items() if name in form]
+                for name in kinds}  # fmt: skip
+    picked = {name: f"coalesce({', '.join(found)})" for name, found in of_forms.items()}
     texts = [f"coalesce({picked[name]}, 'null') AS \"{name}\"" for name in TEXTS]
     sound = " AND ".join(
         f"list_count({s}) = len({s}) AND coalesce(isfinite(list_sum({s})), true)"
         for s in record.SAMPLES
     )
+    ends = [f"""WHEN ends_with(line, '"schema":{s}}}') THEN {s}""" for s in forms]
+    structs = {s: f"json_transform_strict(line, '{json.dumps(form)}')" for s, form in forms.items()}
+    read = [f"CASE WHEN schema = {s} THEN {struct} END AS s{s}" for s, struct in structs.items()]
     return f"""
 WITH lines AS (
-    SELECT line, ends_with(line, '"schema":1}}') AS old FROM {LINES} WHERE line IS NOT NULL
+    SELECT line, CASE {" ".join(ends)} ELSE {record.SCHEMA} END AS schema
+    FROM {LINES} WHERE line IS NOT NULL
 ), found AS (
-    SELECT line, old,
-        CASE WHEN old THEN json_transform_strict(line, '{json.dumps(old)}') END AS a,
-        CASE WHEN NOT old THEN json_transform_strict(line, '{json.dumps(kinds)}') END AS b
-    FROM lines
+    SELECT line, schema = 1 AS old, {", ".join(read)} FROM lines
 ), fields AS (
     SELECT old, CASE WHEN regexp_matches(line, ',\\s*[\\]}}]') THEN line END AS loose,
         {", ".join(texts)}, {picked["samples_us"]} AS samples_us,
-        CASE WHEN old THEN [] ELSE b.twin_us END AS twin_us
+        CASE WHEN old THEN [] ELSE {picked["twin_us"]} END AS twin_us
     FROM found
 )
 SELECT *, coalesce({sound}, false) AS sound FROM fields"""

@@ -14,18 +14,22 @@ from filelock import FileLock
 from .machine import Environment
 from .op import Verdict
 
-SCHEMA = 2
-READABLE = (1, 2)  # schema 1 knew no blocks, no A/A pair, no readings of the device, no ledger
+SCHEMA = 3
+READABLE = (1, 2, 3)
+# The schema that a field came with: 1 knew no blocks, no A/A pair, no readings of the device, no
+# ledger, and 2 did not tell the base of an lse
+SINCE = dict.fromkeys(("ledger", "twin_us", "floor_us", "index_sets", "reuse_bytes", "profile",
+                       "state", "study", "block"), 2) | {"lse_base": 3}  # fmt: skip
 LOCK_S = 60.0  # no record takes long to write: a lock held longer is a stuck process's
 _KINDS = {"op": str, "variant": str, "config": dict, "config_asked": dict, "workload": dict,
           "verdict": dict, "clock": str, "cache": str, "samples_us": list, "flags": list,
           "environment": dict}  # fmt: skip
 _NUMBER = int | float
-# null, or absent in schema 1
+# null, or absent in an older schema
 _OR_NULL = {"cost": dict, "statistics": dict, "ledger": dict, "profile": dict, "state": dict,
             "twin_us": list, "calls_per_sample": _NUMBER, "floor_us": _NUMBER,
             "index_sets": _NUMBER, "reuse_bytes": _NUMBER, "block": _NUMBER, "study": str,
-            "at": str}  # fmt: skip
+            "at": str, "lse_base": _NUMBER}  # fmt: skip
 RECORD_BEGINS = b'{"op":'
 CHECKOUT = Path(__file__).parents[1]
 
@@ -61,6 +65,7 @@ class Measurement:
     study: str  # the run that made it; arms of one study and block took turns
     block: int  # number of the fresh process within its study
     environment: Environment
+    lse_base: int | None = None  # as the op has it; None also in records of older schemas
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     schema: int = SCHEMA
 

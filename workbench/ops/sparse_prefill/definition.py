@@ -197,6 +197,7 @@ sparse_prefill = Op(
     Workload=Workload,
     Output=Output,
     dtypes={"out": "bfloat16", "lse": "float32"},
+    lse_base=2,
     suites=SUITES,
     make_inputs=make_inputs,
     validate=validate,
