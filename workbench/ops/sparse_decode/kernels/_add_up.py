@@ -15,7 +15,7 @@ from ..._gluon import cta_barrier, reinterpret
 from ...fp8_prefill.kernels._operands import as_operand
 from ...fp8_prefill.kernels._ring import in_shared
 from ._hopper import lanes_that_count
-from ._tile import BOTH, GROUP, TILE, WEIGHERS, WIDTH
+from ._tile import GROUP, TILE, WEIGHERS, WHOLE, WIDTH, number_in
 
 HALF = gl.constexpr(32)  # rows that are converted at once
 BY_COLUMN = gl.constexpr("""{
@@ -50,8 +50,7 @@ def _values(pairs, S: gl.constexpr):
 def _times(sums, of_heads, of_group):
     """Sums [GROUP, heads] times factors [heads] and that of their group [1], in memory."""
     heads = of_heads.load(gl.SliceLayout(0, sums.type.layout))
-    group = gl.max(of_group.load(gl.BlockedLayout([1], [32], [4], [0])), 0)
-    return sums * (heads * group)[None, :]
+    return sums * (heads * number_in(of_group))[None, :]
 
 
 @gluon.jit
@@ -71,9 +70,9 @@ def _place(codes, i, g: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr):
     adder, at DEPTH 4, takes those of i - 1 and `i`.
     """
     L: gl.constexpr = gl.SwizzledSharedLayout(4, 1, 8, [1, 0])
-    EACH: gl.constexpr = TILE * WIDTH // (HEADS * GROUP * 4)  # groups that lie in a tile's place
-    there = codes.index((i + 3 + g // EACH) % DEPTH)
-    return reinterpret(there, gl.float32, [EACH, HEADS, GROUP], L).index(g % EACH)
+    FIT: gl.constexpr = TILE * WIDTH // (HEADS * GROUP * 4)  # groups that lie in a tile's place
+    there = codes.index((i + 3 + g // FIT) % DEPTH)
+    return reinterpret(there, gl.float32, [FIT, HEADS, GROUP], L).index(g % FIT)
 
 
 @gluon.jit
@@ -109,7 +108,7 @@ def add_up(
         mbarrier.wait(full.index(slot), i // DEPTH & 1)
         found = _pairs(codes.index(slot), FIRST, 0, S)
         mbarrier.wait(ready.index(b), i // WEIGHERS & 1)
-        if gl.max(changed.index(b).load(gl.BlockedLayout([1], [32], [4], [0])), 0) != 0:
+        if number_in(changed.index(b)) != 0:
             less = ()
             for g in gl.static_range(EACH):
                 less += (_times(acc[g], of_heads.index(b), of_groups.index(b).slice(FIRST + g, 1)),)
@@ -137,7 +136,7 @@ def add_up(
         acc = new
         cta_barrier()
         mbarrier.arrive(taken.index(b), count=1)
-    mbarrier.wait(done.index(BOTH), 0)
+    mbarrier.wait(done.index(WHOLE), 0)
     place = count % WEIGHERS
     for g in gl.static_range(FIRST, FIRST + EACH):
         whole = _times(acc[g - FIRST], of_heads.index(place), of_groups.index(place).slice(g, 1))

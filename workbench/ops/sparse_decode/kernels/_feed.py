@@ -26,7 +26,7 @@ def feed(given, PAGE_SIZE: gl.constexpr, DEPTH: gl.constexpr):
     A warp copies a whole row at a time: fewer lines of the L1 are looked up than by pieces of many
     rows, and other groups' reads of shared memory wait in the same queue.
     """
-    share, cache, indices, tiles, barriers, TOKENS, PAGE_UNITS, ROW_UNITS = given
+    share, cache, lanes, tiles, barriers, TOKENS, PAGE_UNITS, ROW_UNITS = given
     codes, scales, rotary, starts = tiles
     full, empty, spare, _, _, _, _, _ = barriers
     WHOLE: gl.constexpr = gl.BlockedLayout([16, 16], [1, 32], [4, 1], [1, 0])
@@ -36,7 +36,7 @@ def feed(given, PAGE_SIZE: gl.constexpr, DEPTH: gl.constexpr):
     many = reinterpret(starts, gl.int32, [STARTS // FOUND, FOUND * TILE], F)
     k = gl.arange(0, FOUND * TILE, layout=gl.BlockedLayout([1], [32], [4], [0]))
     # all lanes of the part, so that the first load does not wait for how many count
-    token = gl.load(indices + k, mask=k < share[2], other=-1)
+    token = gl.load(lanes + k, mask=k < share[2], other=-1)
     end = lanes_that_count(share)
     for i in range(gl.cdiv(end, TILE)):
         slot, beside = i % DEPTH, i % BESIDE
@@ -46,7 +46,7 @@ def feed(given, PAGE_SIZE: gl.constexpr, DEPTH: gl.constexpr):
             start = token // PAGE_SIZE * PAGE_UNITS + token % PAGE_SIZE * ROW_UNITS
             many.index(i // FOUND % (STARTS // FOUND)).store(gl.where(there, start, -1))
             k_ahead = (i + FOUND) * TILE + k
-            token = gl.load(indices + k_ahead, mask=k_ahead < end, other=-1)
+            token = gl.load(lanes + k_ahead, mask=k_ahead < end, other=-1)
             cta_barrier()
         here = starts.index(i % STARTS)
         whole, one = here.load(gl.SliceLayout(1, WHOLE)), here.load(gl.SliceLayout(1, ONE))

@@ -1,8 +1,8 @@
 """What the warp groups of `split_k_registers` share: a tile's sizes, and the memory between them.
 
 A tile is 64 cache rows of 656 bytes. Its codes are read twice, by a group that weighs its rows and
-by those that add up its values; scales and rotary values only by the first, so that fewer of them
-lie in memory.
+by those that add up its values; scales and rotary values only by the first, which gives back their
+places sooner.
 """
 
 from triton.experimental import gluon
@@ -23,7 +23,7 @@ BESIDE = gl.constexpr(4)  # tiles whose scales and rotary values are in memory
 FOUND = gl.constexpr(4)  # tiles whose rows are found at once
 # tiles of whose rows it is known where they begin: FOUND are written while BESIDE are in use
 STARTS = gl.constexpr(8)
-FIRST, BOTH = gl.constexpr(0), gl.constexpr(1)  # places of `done`
+ENDED, WHOLE = gl.constexpr(0), gl.constexpr(1)  # places of `done`
 RAISES = gl.constexpr(2)  # tiles whose count is kept: a slow warp may read the last one's
 LARGEST = gl.constexpr(16.0)  # factor of a code in f16, where its scale is the unit of the sums
 
@@ -77,10 +77,16 @@ def prepare(HEADS: gl.constexpr, DEPTH: gl.constexpr, ADDERS: gl.constexpr):
     taken = _barriers(WEIGHERS, ADDERS)  # adders: these are read no more
     turn = _barriers(WEIGHERS, 1)  # the other weigher: the tile before has been handed over
     loaded = _barriers(1, WEIGHERS)  # weighers: queries are in memory
-    done = _barriers(2, 1)  # one has ended; the other one: factors of whole sums are there
+    done = _barriers(2, 1)  # one has ended; the other one: factors of the whole sums are there
     fence_async_shared()
     barriers = (full, empty, spare, ready, taken, turn, loaded, done)
     return tiles, queries, handed, reference, between, barriers
+
+
+@gluon.jit
+def number_in(memory):
+    """The one number of memory [1], in all threads."""
+    return gl.max(memory.load(gl.BlockedLayout([1], [32], [4], [0])), 0)
 
 
 @gluon.jit

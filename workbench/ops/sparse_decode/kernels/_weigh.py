@@ -11,8 +11,7 @@ from ._hopper import lanes_that_count
 from ._scores import by_group, load_query, scores
 from ._tile import (
     BESIDE,
-    BOTH,
-    FIRST,
+    ENDED,
     GROUPS,
     LARGEST,
     RAISES,
@@ -20,6 +19,8 @@ from ._tile import (
     TILE,
     WARPS,
     WEIGHERS,
+    WHOLE,
+    number_in,
 )
 
 # a score in base 2 may be above the maximum that weights are relative to: far, since weights of
@@ -108,6 +109,7 @@ def _again(s, of_rows, m, l, handed, reference, between, C: gl.constexpr, HEADS:
     OF_GROUP: gl.constexpr = gl.SliceLayout(0, _of_rows())
     shared_m, shared_room, _, _, _ = reference
     _, maxima, largest = between
+    _, _, of_heads, of_groups, _ = handed
     m_before, room_before = shared_m.load(HEAD), shared_room.load(OF_GROUP)
     most, of_tile = _whole_tile(s, of_rows, maxima.index(C), largest.index(C), HEADS)
     of_tile = gl.convert_layout(of_tile, OF_GROUP)
@@ -118,8 +120,8 @@ def _again(s, of_rows, m, l, handed, reference, between, C: gl.constexpr, HEADS:
                         gl.max(gl.where(far, 1, 0), 0))  # fmt: skip
     m_new = gl.where(raised != 0, gl.maximum(m_before, most), m_before)
     room = gl.where((raised != 0) & (of_tile > LEAST), LARGEST / of_tile, room_before)
-    handed[2].index(C).store(gl.exp2(m_before - m_new))
-    handed[3].index(C).store(room / room_before)
+    of_heads.index(C).store(gl.exp2(m_before - m_new))
+    of_groups.index(C).store(room / room_before)
     shared_m.store(m_new)
     shared_room.store(room)
     shrunk = gl.convert_layout(gl.exp2(m - m_new), gl.SliceLayout(0, l.type.layout),
@@ -137,17 +139,18 @@ def _end(m, l, handed, reference, barriers, attn_sink, lse, step, left, head, co
     """The group that ended first tells its sums; the other one writes lse, and factors of sums."""
     HEAD: gl.constexpr = m.type.layout
     shared_m, shared_room, _, other_m, other_l = reference
+    _, _, of_heads, of_groups, _ = handed
     _, _, _, _, taken, _, _, done = barriers
     total = gl.convert_layout(gl.sum(l, 0), HEAD)
     if count % WEIGHERS == C:
         other_m.store(m)
         other_l.store(total)
         cta_barrier()
-        mbarrier.arrive(done.index(FIRST), count=1)
+        mbarrier.arrive(done.index(ENDED), count=1)
     else:
         # not sooner: programs of the next kernel would crowd on the first multiprocessors to end
         gdc_launch_dependents()
-        mbarrier.wait(done.index(FIRST), 0)
+        mbarrier.wait(done.index(ENDED), 0)
         most = shared_m.load(HEAD)
         total = total * gl.exp2(m - most) + other_l.load(HEAD) * gl.exp2(other_m.load(HEAD) - most)
         h = gl.arange(0, HEADS, layout=HEAD)
@@ -157,10 +160,10 @@ def _end(m, l, handed, reference, barriers, attn_sink, lse, step, left, head, co
         b = count % WEIGHERS
         mbarrier.wait(taken.index(b), count // WEIGHERS & 1 ^ 1)
         room = shared_room.load(gl.SliceLayout(0, _of_rows()))
-        handed[2].index(b).store(factor)
-        handed[3].index(b).store(1.0 / room)
+        of_heads.index(b).store(factor)
+        of_groups.index(b).store(1.0 / room)
         cta_barrier()
-        mbarrier.arrive(done.index(BOTH), count=1)
+        mbarrier.arrive(done.index(WHOLE), count=1)
         gl.store(lse + h * step, row_lse, mask=h < left)
 
 
@@ -216,7 +219,7 @@ def weigh(given, C: gl.constexpr, HEADS: gl.constexpr, DEPTH: gl.constexpr):
         any_vote = gl.max(votes.load(gl.BlockedLayout([4], [32], [4], [0])), 0)
         mbarrier.wait(turn.index(C), phase ^ (1 - C))
         raised = gl.to_tensor(0)
-        before = gl.max(raises.index((i + RAISES - 1) % RAISES).load(ONE), 0)
+        before = number_in(raises.index((i + RAISES - 1) % RAISES))
         if (any_vote != 0) | (before != seen):
             m, l, room, weighed, raised = _again(s, of_rows, m, l, handed, reference, between, C,
                                                  HEADS)  # fmt: skip

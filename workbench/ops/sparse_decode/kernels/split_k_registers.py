@@ -65,10 +65,11 @@ def _split_k_registers_kernel(
     t = (program // BLOCKS).to(gl.int64)
     head = program % BLOCKS * HEADS
     part = gl.program_id(2)
+    # not by `part_of`: a function cannot return that there is no topk_length
     if HAS_LENGTH:
         topk_length += t
     share = (topk_length, part * SHARE, gl.minimum(TOPK - part * SHARE, SHARE))
-    indices += t * INDICES_STRIDE + part * SHARE
+    lanes = indices + t * INDICES_STRIDE + part * SHARE
     q += (t * H + head) * D
     out += ((t * H + head) * SPLITS + part) * DC
     lse += t * LSE_STRIDE + head * SPLITS + part
@@ -76,7 +77,7 @@ def _split_k_registers_kernel(
     # what is above gdc_wait overlaps the end of the kernel before this one
     line = gl.arange(0, LINES, layout=gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
     prefetch(q + gl.minimum(line * (LINE // 2), gl.minimum(left, HEADS) * D - 1))
-    prefetch(indices + gl.minimum(line * (LINE // 4), share[2] - 1))
+    prefetch(lanes + gl.minimum(line * (LINE // 4), share[2] - 1))
     tiles, queries, handed, reference, between, barriers = prepare(HEADS, DEPTH, ADDERS)
     gdc_wait()
     cta_barrier()
@@ -85,7 +86,7 @@ def _split_k_registers_kernel(
     rows = (share, q, queries, tiles, handed, barriers, reference, between, attn_sink, lse,
             scale_log2, SPLITS, left, head, NEVER)  # fmt: skip
     values = (share, tiles[0], handed, barriers, out, SPLITS, left, NEVER)
-    copies = (share, cache, indices, tiles, barriers, TOKENS, PAGE_STRIDE // 16, ROW_STRIDE // 16)
+    copies = (share, cache, lanes, tiles, barriers, TOKENS, PAGE_STRIDE // 16, ROW_STRIDE // 16)
     if ADDERS == 2:
         gl.warp_specialize([
             (weigh, (rows, 0, HEADS, DEPTH)), (weigh, (rows, 1, HEADS, DEPTH)),
